@@ -142,7 +142,13 @@ class FixedRing {
   /// Moves up to into.size() elements from the front into `into`; returns how many.
   std::size_t pop_front(std::span<T> into) noexcept {
     const std::size_t taken = smaller_of(count_, into.size());
-    for (std::size_t i = 0; i < taken; ++i) into[i] = std::move((*this)[i]);
+    if (taken == 0) return 0;
+    // The elements are in one or two runs, so the loops have no index to wrap.
+    const std::size_t before_wrap = smaller_of(taken, slots_.size() - head_);
+    T* const first = &slots_[head_];
+    for (std::size_t i = 0; i < before_wrap; ++i) into[i] = std::move(first[i]);
+    T* const rest = &slots_[0];
+    for (std::size_t i = before_wrap; i < taken; ++i) into[i] = std::move(rest[i - before_wrap]);
     drop(taken);
     return taken;
   }

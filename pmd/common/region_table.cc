@@ -103,6 +103,7 @@ MemoryRegion RegionTable::add(std::span<std::byte> bytes) {
   const auto lkey =
       static_cast<Lkey>(static_cast<std::uint32_t>(tags_.next()) << kRegionBits | regions_.size());
   regions_.push_back({bytes, lkey});
+  count_ = regions_.size();
   static_cast<void>(SLUICE_INVARIANT(covers({bytes.data(), 0, lkey}), table_index));
   return regions_.back();
 }

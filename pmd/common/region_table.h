@@ -32,7 +32,7 @@ class RegionTable {
   /// Reports whether `sge` lies entirely inside the region of its lkey.
   bool covers(const Sge& sge) const noexcept {
     const std::size_t number = static_cast<std::uint32_t>(sge.lkey) & ((1u << kRegionBits) - 1);
-    if (number >= regions_.size() || regions_[number].lkey != sge.lkey) return false;
+    if (number >= count_ || regions_[number].lkey != sge.lkey) return false;
     const auto& bytes = regions_[number].bytes;
     const auto address = reinterpret_cast<std::uintptr_t>(sge.address);
     const auto base = reinterpret_cast<std::uintptr_t>(bytes.data());
@@ -46,6 +46,7 @@ class RegionTable {
   SteeringTags& tags_;
   Pages pages_;
   std::vector<MemoryRegion> regions_;
+  std::size_t count_ = 0;  ///< regions_.size(), which is a division
 };
 
 }  // namespace sluice::rdma

@@ -135,8 +135,10 @@ class CongestionRate {
     advance(now_ns);
     return limited_ && next_send_ns_ > now_ns ? next_send_ns_ : 0;
   }
+  /// Records that a packet was sent, which suffices while the rate is not limited.
+  void note_sent() noexcept { sent_ = true; }
   void charge(std::uint32_t bytes, std::uint64_t now_ns) noexcept {
-    sent_ = true;
+    note_sent();
     SLUICE_INVARIANT_DEBUG(rate_ >= kMinRate, credit_balance);
     if (!limited_) return;
     next_send_ns_ = larger_of(next_send_ns_, now_ns) + static_cast<std::uint64_t>(bytes / rate_);

@@ -24,7 +24,6 @@ namespace {
 
 static_assert(kLaneBits + NumberPermutation::kBits == 24);
 static_assert(2 * kMaxQueuePairs <= 1u << NumberPermutation::kBits);
-constexpr std::uint32_t kMaxMessage = 1u << 30;
 constexpr std::uint32_t kMaxSend = 1u << 20;
 
 constexpr std::uint32_t lane_of(std::uint32_t qpn) noexcept {
@@ -74,6 +73,7 @@ SoftDevice::SoftDevice(EthernetPort& port, std::uint32_t lane)
       clock_ns_(config_.clock_ns != nullptr ? config_.clock_ns : counter_ns),
       now_ns_(clock_ns_()),
       queue_pairs_(std::bit_ceil(2 * std::size_t{config_.max_queue_pairs})),
+      index_mask_(queue_pairs_.size() - 1),
       numbers_(random_key()),
       active_(config_.max_queue_pairs),
       announcer_(config_, mac_, now_ns_) {
@@ -92,7 +92,7 @@ DeviceLimits SoftDevice::limits() const noexcept {
           .max_send_sge = kMaxPayloadPieces,
           .max_read_sge = kMaxPayloadPieces,
           .max_windows = kMaxWindows,
-          .max_message_bytes = kMaxMessage,
+          .max_message_bytes = kMaxSendMessageBytes,
           .max_send_bytes = kMaxSend,
           .immediate_data = true,
           .remote_invalidation = true};
@@ -233,7 +233,8 @@ void SoftDevice::receive() noexcept {
       rte_mbuf* buffer = buffers[i];
       if (buffer->nb_segs > 1 && rte_pktmbuf_linearize(buffer) != 0)
         ++statistics_.frames_malformed;
-      else if (on_frame({rte_pktmbuf_mtod(buffer, const std::byte*), buffer->data_len}, buffer))
+      else if (const std::span bytes{rte_pktmbuf_mtod(buffer, const std::byte*), buffer->data_len};
+               !on_expected(bytes) && on_frame(bytes, buffer))
         continue;
       buffers[kept++] = buffer;
     }
@@ -263,6 +264,26 @@ SoftQueuePair* SoftDevice::find(std::uint32_t number) const noexcept {
 bool SoftDevice::hand_over(std::uint32_t lane, rte_mbuf* buffer) noexcept {
   ++(port_.hand_over(lane_, lane, buffer) ? statistics_.handed_over : statistics_.hand_over_drops);
   return true;
+}
+
+/// Handles a packet whose headers its queue pair expects. Returns false, with no effect, for any other frame.
+bool SoftDevice::on_expected(std::span<const std::byte> bytes) noexcept {
+  return with_layout(bytes, [&]<const HeaderLayout & kLayout>() noexcept {
+    const std::byte* const bth = bytes.data() + kLayout.transport_at;
+    SoftQueuePair* const qp = queue_pairs_[index_of(load_be32(bth + 4) & kPsnMask)];
+    if (qp == nullptr || !qp->expected().match<kLayout>(bytes.data())) return false;
+    const std::size_t transport_bytes = transport_bytes_of<kLayout>(bytes);
+    if (transport_bytes == 0 || !decode_expected(bth, transport_bytes, expected_)) return false;
+    constexpr std::size_t kNetworkBytes = kLayout.transport_at - kLayout.network_at;
+    std::uint32_t crc;
+    std::memcpy(&crc, bth + transport_bytes, kIcrcBytes);
+    if (icrc_start(bth - kNetworkBytes, kNetworkBytes, transport_bytes) != crc) return false;
+    ++statistics_.packets_received;
+    ++statistics_.packets_expected;
+    statistics_.bytes_received += bytes.size();
+    qp->on_expected(expected_);
+    return true;
+  });
 }
 
 bool SoftDevice::on_frame(std::span<const std::byte> bytes, rte_mbuf* buffer) noexcept {
@@ -308,15 +329,15 @@ void SoftDevice::on_roce(const Frame& frame, std::span<const std::byte> bytes) n
     ++statistics_.partition_errors;
     return;
   }
-  const std::byte* from = bytes.data() + sizeof(MacAddress);
   const std::uint32_t number = packet->bth.destination_qp;
-  if (number == kManagementQueuePair) return on_datagram(frame, mac_at(from), *packet);
+  if (number == kManagementQueuePair)
+    return on_datagram(frame, mac_at(bytes.data() + sizeof(MacAddress)), *packet);
   SoftQueuePair* qp = find(number);
   if (qp == nullptr) {
     ++statistics_.unknown_queue_pair;
     return;
   }
-  qp->on_packet(frame, from, *packet);
+  qp->on_packet(frame, bytes, *packet);
 }
 
 void SoftDevice::on_other(const Frame& frame, std::span<const std::byte> bytes) noexcept {
@@ -431,10 +452,6 @@ void SoftDevice::run_timers() noexcept {
   }
 }
 
-void SoftDevice::complete(const WorkCompletion& completion) noexcept {
-  static_cast<void>(SLUICE_INVARIANT(completions_.push_back(completion), ring_index));
-}
-
 // --- Management datagrams
 
 void SoftDevice::on_datagram(const Frame& frame, const LinkAddress& from, const Packet& packet) noexcept {
@@ -515,13 +532,12 @@ void SoftDevice::send_to(const Datagram& datagram, const LinkAddress& link) noex
       route_to(datagram.local, datagram.remote, link, static_cast<QueuePairNumber>(kManagementQueuePair));
   Packet packet;
   packet.bth.opcode = Opcode::DatagramSendOnly;
-  packet.kind = traits(packet.bth.opcode);
   packet.bth.destination_qp = datagram.remote_qp;
   packet.bth.psn = datagram_psn_ = psn_add(datagram_psn_, 1);
   packet.deth = {kManagementQueueKey, kManagementQueuePair};
   const std::span<const std::byte> payload{datagram.data.data(), datagram.bytes};
   std::uint64_t read_until = 0;  // the payload is copied
-  ++(transmitter_.send(HeaderTemplate(route), packet, {&payload, 1}, read_until)
+  ++(transmitter_.send(HeaderTemplate(route), encoded(packet, payload.size()), payload, read_until)
          ? statistics_.datagrams_sent
          : statistics_.datagrams_dropped);
 }

@@ -78,7 +78,9 @@ class SoftDevice final : public SoftRoce {
   }
   std::uint64_t now_ns() const noexcept { return now_ns_; }
   std::size_t completion_room() const noexcept { return completions_.capacity() - completions_.size(); }
-  void complete(const WorkCompletion& completion) noexcept;
+  void complete(const WorkCompletion& completion) noexcept {
+    static_cast<void>(SLUICE_INVARIANT(completions_.push_back(completion), ring_index));
+  }
   /// Announces that the next completions return memory that may be read until
   /// Transmitter::lets_go_of(read_until). Zero means that the data was copied.
   void give_back(std::uint64_t read_until) noexcept {
@@ -101,14 +103,13 @@ class SoftDevice final : public SoftRoce {
     Datagram datagram;
   };
 
-  std::size_t index_of(std::uint32_t number) const noexcept {
-    return number >> kLaneBits & (queue_pairs_.size() - 1);
-  }
+  std::size_t index_of(std::uint32_t number) const noexcept { return number >> kLaneBits & index_mask_; }
   std::uint32_t free_number() noexcept;
   void receive() noexcept;
   void capture(Capture& capture, std::span<struct rte_mbuf* const> arrived) noexcept;
   /// Returns the queue pair with this number, or null if this lane has none.
   SoftQueuePair* find(std::uint32_t number) const noexcept;
+  bool on_expected(std::span<const std::byte> bytes) noexcept;
   /// Handles a received frame. Returns true if the buffer was handed over to another lane.
   bool on_frame(std::span<const std::byte> bytes, struct rte_mbuf* buffer) noexcept;
   bool hand_over(std::uint32_t lane, struct rte_mbuf* buffer) noexcept;
@@ -143,10 +144,12 @@ class SoftDevice final : public SoftRoce {
   EarlyPackets early_packets_;
   std::uint64_t (*const clock_ns_)() noexcept;
   std::uint64_t now_ns_;
+  Packet expected_;  ///< packet in on_expected(), whose members need not be set anew for each frame
 
   /// Queue pairs, indexed by the low bits of the QPN above the lane bits. The size is a power of two, at
   /// least twice the number of queue pairs.
   std::vector<SoftQueuePair*> queue_pairs_;
+  const std::size_t index_mask_;
   NumberPermutation numbers_;
   std::uint32_t queue_pair_count_ = 0;
   FixedRing<SoftQueuePair*> active_;  ///< queue pairs with packets to transmit, each of them once

@@ -14,33 +14,18 @@
 namespace sluice::rdma::softroce {
 namespace {
 
-constexpr std::uint16_t kEtherIpv4 = 0x0800;
-constexpr std::uint16_t kEtherArp = 0x0806;
-constexpr std::uint16_t kEtherVlan = 0x8100;
-constexpr std::uint16_t kEtherIpv6 = 0x86DD;
 constexpr std::uint8_t kProtocolUdp = 17;
 constexpr std::byte kIpv4NoOptions{0x45};
 constexpr std::byte kIpv4MostOptions{0x4F};
 constexpr std::uint16_t kDontFragment = 0x4000;
 constexpr std::uint16_t kFragmentMask = 0x3FFF;  // more-fragments flag and offset
 
+/// Returns a sum of words as the 16 bits of ones' complement arithmetic (RFC 1071).
 std::uint16_t folded(std::uint64_t sum) noexcept {
   sum = (sum & 0xFFFFFFFF) + (sum >> 32);
   sum = (sum & 0xFFFF) + (sum >> 16);
   sum = (sum & 0xFFFF) + (sum >> 16);
   return static_cast<std::uint16_t>((sum & 0xFFFF) + (sum >> 16));
-}
-
-/// Reports whether the IPv4 checksum is correct. Runs for every packet, so it is faster than
-/// internet_checksum(): the sum of the words is all ones in either byte order.
-bool ipv4_checksum_correct(const std::byte* header) noexcept {
-  std::uint64_t first, second;
-  std::uint32_t third;
-  std::memcpy(&first, header, sizeof first);
-  std::memcpy(&second, header + 8, sizeof second);
-  std::memcpy(&third, header + 16, sizeof third);
-  return folded((first & 0xFFFFFFFF) + (first >> 32) + (second & 0xFFFFFFFF) + (second >> 32) + third) ==
-         0xFFFF;
 }
 
 /// Writes the IPv4 address at `at`, mapped to IPv6, as two words. same() reads two words, and a load of a
@@ -113,7 +98,7 @@ Frame parse(std::span<const std::byte> bytes) noexcept {
   }
   std::size_t offset = kEthernetBytes;
   std::uint16_t type = load_be16(bytes.data() + 12);
-  if (type == kEtherVlan) {
+  if (type == kTypeVlan) {
     if (bytes.size() < kEthernetBytes + kVlanBytes) {
       frame.kind = FrameKind::Malformed;
       return frame;
@@ -127,11 +112,11 @@ Frame parse(std::span<const std::byte> bytes) noexcept {
   frame.network_offset = static_cast<std::uint16_t>(offset);
   const auto packet = bytes.subspan(offset);
   bool good = true;
-  if (type == kEtherIpv4)
+  if (type == kTypeIpv4)
     good = parse_ipv4(frame, packet);
-  else if (type == kEtherIpv6)
+  else if (type == kTypeIpv6)
     good = parse_ipv6(frame, packet);
-  else if (type == kEtherArp)
+  else if (type == kTypeArp)
     frame.kind = FrameKind::Arp;
   if (good && (frame.kind == FrameKind::Ipv4 || frame.kind == FrameKind::Ipv6) &&
       frame.protocol == kProtocolUdp)
@@ -151,12 +136,12 @@ void write_network_headers(const Route& route, std::size_t transport_bytes, std:
   std::memcpy(at + 6, route.source_mac.data(), 6);
   at += 12;
   if (route.vlan != kNoVlan) {
-    store_be16(at, kEtherVlan);
+    store_be16(at, kTypeVlan);
     store_be16(at + 2, tag_of(route.vlan, route.priority));
     at += kVlanBytes;
   }
   const bool v4 = is_ipv4(route.source);
-  store_be16(at, v4 ? kEtherIpv4 : kEtherIpv6);
+  store_be16(at, v4 ? kTypeIpv4 : kTypeIpv6);
   at += 2;
   const auto udp_bytes = static_cast<std::uint16_t>(kUdpBytes + transport_bytes);
   if (v4) {
@@ -229,24 +214,24 @@ Headers read_headers(std::span<const std::byte> head) noexcept {
   if (head.size() < kEthernetBytes + kVlanBytes) return headers;
   std::uint16_t type = load_be16(head.data() + 12);
   std::size_t offset = kEthernetBytes;
-  if (type == kEtherVlan) {
+  if (type == kTypeVlan) {
     type = load_be16(head.data() + 16);
     offset += kVlanBytes;
   }
   const auto packet = head.subspan(offset);
-  if (type == kEtherIpv4 && packet.size() >= kIpv4Bytes) {
+  if (type == kTypeIpv4 && packet.size() >= kIpv4Bytes) {
     headers.addressed = true;
     set_ipv4(headers.source, packet.data() + 12);
     set_ipv4(headers.destination, packet.data() + 16);
     const std::size_t header_bytes = std::to_integer<std::size_t>(packet[0] & std::byte{15}) * 4;
     if (header_bytes >= kIpv4Bytes && header_bytes <= packet.size())
       read_transport(headers, std::to_integer<std::uint8_t>(packet[9]), packet.subspan(header_bytes));
-  } else if (type == kEtherIpv6 && packet.size() >= kIpv6Bytes) {
+  } else if (type == kTypeIpv6 && packet.size() >= kIpv6Bytes) {
     headers.addressed = true;
     std::memcpy(headers.source.bytes.data(), packet.data() + 8, 16);
     std::memcpy(headers.destination.bytes.data(), packet.data() + 24, 16);
     read_transport(headers, std::to_integer<std::uint8_t>(packet[6]), packet.subspan(kIpv6Bytes));
-  } else if (type == kEtherArp && packet.size() >= kArpIpv4Bytes) {
+  } else if (type == kTypeArp && packet.size() >= kArpIpv4Bytes) {
     headers.addressed = true;
     set_ipv4(headers.source, packet.data() + 14);
     set_ipv4(headers.destination, packet.data() + 24);

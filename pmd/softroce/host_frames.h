@@ -16,11 +16,6 @@
 
 namespace sluice::rdma::softroce {
 
-inline constexpr std::uint16_t kTypeIpv4 = 0x0800;
-inline constexpr std::uint16_t kTypeArp = 0x0806;
-inline constexpr std::uint16_t kTypeIpv6 = 0x86DD;
-inline constexpr std::uint16_t kTypeVlan = 0x8100;
-
 inline constexpr std::size_t kArpBytes = 28;
 inline constexpr std::uint16_t kArpRequest = 1;
 inline constexpr std::uint16_t kArpReply = 2;

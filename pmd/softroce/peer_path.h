@@ -11,9 +11,11 @@
 #include <span>
 
 #include "pmd/softroce/congestion.h"
+#include "pmd/softroce/expected_headers.h"
 #include "pmd/softroce/frame.h"
 #include "pmd/softroce/header_template.h"
 #include "pmd/softroce/softroce.h"
+#include "pmd/softroce/transmitter.h"
 #include "pmd/softroce/wire.h"
 
 namespace sluice::rdma::softroce {
@@ -27,7 +29,7 @@ inline constexpr std::uint64_t kNotificationIntervalNs = 50'000;
 
 class PeerPath {
  public:
-  explicit PeerPath(SoftDevice& device) noexcept : device_(device) {}
+  explicit PeerPath(SoftDevice& device) noexcept;
 
   /// Sets the path of a new connection.
   void open(const RcAttributes& attributes, QueuePairNumber number) noexcept;
@@ -59,18 +61,46 @@ class PeerPath {
   /// address of the peer, because the result of ARP or neighbour discovery may be wrong.
   void try_next_hop(std::uint32_t retries) noexcept;
 
-  /// Sends a packet. `read_until` is as in Transmitter::send(). Returns false if the caller has to try again
-  /// later.
-  bool send(Packet& packet, std::span<const std::span<const std::byte>> pieces,
-            std::uint64_t& read_until) noexcept;
-  bool send_without_payload(Packet& packet) noexcept {
+  /// Returns the headers that the peer's next packet has.
+  const ExpectedHeaders& expected() const noexcept { return expected_; }
+  /// Learns the headers of `bytes`, a frame that passed all checks, as those of the next packets. Ignores a
+  /// frame with a congestion mark, or from another link address than the one to which this path sends.
+  void expect(const Frame& frame, std::span<const std::byte> bytes) noexcept;
+  /// Expects no packet, so that the next one passes all checks.
+  void expect_nothing() noexcept { expected_.forget(); }
+
+  /// Sends a packet, of which the caller has set neither destination queue pair, kind nor padding.
+  /// `read_until` is as in Transmitter::send(). Returns false if the caller has to try again later.
+  [[gnu::always_inline]] bool send(Packet& packet, std::span<const std::byte> payload,
+                                   std::uint64_t& read_until) noexcept {
+    packet.bth.destination_qp = remote_qp_;
+    return transmitter_.send(headers_, encoded(packet, payload.size()), payload, read_until);
+  }
+  /// Sends a packet with `payload_bytes` of payload in several pieces, in the same way.
+  [[gnu::always_inline]] bool send(Packet& packet, Pieces pieces, std::uint32_t payload_bytes,
+                                   std::uint64_t& read_until) noexcept {
+    packet.bth.destination_qp = remote_qp_;
+    return transmitter_.send(headers_, encoded(packet, payload_bytes), pieces, payload_bytes, read_until);
+  }
+  [[gnu::always_inline]] bool send_without_payload(Packet& packet) noexcept {
     std::uint64_t nothing_read = 0;
-    return send(packet, {}, nothing_read);
+    return send(packet, std::span<const std::byte>{}, nothing_read);
   }
   /// Counts `bytes` of payload that were sent.
-  void charge(std::uint32_t bytes) noexcept;
+  void charge(std::uint32_t bytes) noexcept {
+    if (rate_.limited())
+      charge_limited(bytes);
+    else
+      rate_.note_sent();
+  }
   /// Returns true if the rate does not allow a packet before paced_until_ns(), which is then set.
-  bool wait_for_rate() noexcept;
+  bool wait_for_rate() noexcept {
+    if (!rate_.limited()) [[likely]] {
+      paced_until_ns_ = 0;
+      return false;
+    }
+    return wait_while_limited();
+  }
   /// Returns the time from which the rate allows the next packet, or zero if a packet need not wait.
   std::uint64_t paced_until_ns() const noexcept { return paced_until_ns_; }
   void end_pacing() noexcept { paced_until_ns_ = 0; }
@@ -79,10 +109,14 @@ class PeerPath {
 
  private:
   void send_to(LinkAddress hop) noexcept;
+  void charge_limited(std::uint32_t bytes) noexcept;
+  bool wait_while_limited() noexcept;
 
   SoftDevice& device_;
+  Transmitter& transmitter_;  ///< of device_
   Route route_;
   HeaderTemplate headers_;      ///< network headers of route_
+  ExpectedHeaders expected_;    ///< known only if latest_link_ is the destination in route_
   LinkAddress latest_link_{};   ///< link address of the peer's latest current packet
   LinkAddress earlier_link_{};  ///< link address in route_ before its last change
   PeerAddress remote_;

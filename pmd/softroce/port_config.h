@@ -45,6 +45,9 @@ struct PortConfig {
   /// Announces the addresses at start and when the link comes up again, and probes whether another host has
   /// them.
   bool announce = false;
+  /// Recognizes packets by the headers of earlier ones (expected_headers.h). Otherwise every packet takes the
+  /// general path, which tests compare.
+  bool expect_headers = true;
   /// Clock of all timers, with an arbitrary origin. Null selects the processor's time-stamp counter.
   std::uint64_t (*clock_ns)() noexcept = nullptr;
 };

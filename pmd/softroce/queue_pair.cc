@@ -20,6 +20,11 @@ constexpr bool valid_path_mtu(std::uint32_t bytes) noexcept {
   return std::has_single_bit(bytes) && bytes >= 256 && bytes <= 4096;
 }
 
+/// Returns whether there is a work request `number` of `count`, and whether it sends packets.
+bool is_message(std::span<const SendWr> wrs, std::size_t number, std::size_t count) noexcept {
+  return number < count && wrs[number].opcode != SendOpcode::LocalInvalidate;
+}
+
 }  // namespace
 
 SoftQueuePair::SoftQueuePair(SoftDevice& device, QueuePairNumber number, const QueuePairLimits& limits)
@@ -61,9 +66,18 @@ std::size_t SoftQueuePair::post_send(std::span<const SendWr> wrs) noexcept {
     return posted;
   }
   SLUICE_INVARIANT_DEBUG(requester_.ordered(), ring_index);
-  while (posted < wrs.size() && send_room() > 0) requester_.add(wrs[posted++]);
+  const std::size_t count = smaller_of<std::size_t>(wrs.size(), send_room());
   // Transmits the first packets now and the rest from poll(), by round robin with other queue pairs.
-  if (posted > 0 && !active && transmit()) device_.activate(*this);
+  if (!active) {
+    const std::size_t at_once = smaller_of<std::size_t>(count, kPacketsPerTransmit);
+    while (posted < at_once && requester_.send_at_once(wrs[posted], is_message(wrs, posted + 1, count)))
+      ++posted;
+    if (posted > 0) set_deadline();
+  }
+  if (posted == count) return posted;
+  const bool had_turn = posted == kPacketsPerTransmit;
+  while (posted < count) requester_.add(wrs[posted++]);
+  if (!active && (had_turn || transmit())) device_.activate(*this);
   return posted;
 }
 
@@ -95,6 +109,7 @@ void SoftQueuePair::to_error() noexcept {
   if (state_ == State::Error) return;
   state_ = State::Error;
   deadline_ns_ = 0;
+  path_.expect_nothing();
   path_.end_pacing();
   responder_.end_responses();
   requester_.flush();
@@ -104,13 +119,21 @@ void SoftQueuePair::to_error() noexcept {
       SLUICE_INVARIANT(requester_.retry_at_ns() == 0 && responder_.nak_at_ns() == 0, timer_state));
 }
 
-void SoftQueuePair::on_packet(const Frame& frame, const std::byte* from, const Packet& packet) noexcept {
+void SoftQueuePair::on_expected(const Packet& packet) noexcept {
+  if (!SLUICE_INVARIANT(state_ == State::ReadyToSend && packet.kind.of_connection, queue_pair_state)) return;
+  heard_ = true;
+  apply(packet.kind.response ? requester_.on_response(packet) : responder_.on_expected(packet));
+}
+
+void SoftQueuePair::on_packet(const Frame& frame, std::span<const std::byte> bytes,
+                              const Packet& packet) noexcept {
   if (state_ == State::Init) return;
   if (!path_.connects(frame)) {
     ++device_.stats().wrong_peer;
     return;
   }
-  const bool response = packet.kind.read_response || packet.bth.opcode == Opcode::Acknowledge;
+  const std::byte* const from = bytes.data() + sizeof(MacAddress);
+  const bool response = packet.kind.response;
   if (!response) locate_peer(packet, from);
   if (state_ == State::Error) {
     if (!response) responder_.on_request_in_error(packet);
@@ -126,6 +149,7 @@ void SoftQueuePair::on_packet(const Frame& frame, const std::byte* from, const P
   } else if (packet.bth.opcode != Opcode::DatagramSendOnly) {
     apply(responder_.on_request(packet));
   }
+  if (state_ == State::ReadyToSend && packet.kind.of_connection) path_.expect(frame, bytes);
 }
 
 bool SoftQueuePair::on_response(const Packet& packet, const std::byte* from) noexcept {
@@ -199,6 +223,8 @@ void SoftQueuePair::on_timer(std::uint64_t now_ns) noexcept {
 
 // --- The path to the peer
 
+PeerPath::PeerPath(SoftDevice& device) noexcept : device_(device), transmitter_(device.transmitter()) {}
+
 void PeerPath::open(const RcAttributes& attributes, QueuePairNumber number) noexcept {
   route_ = device_.route_to(attributes.local, attributes.remote, attributes.remote_link, number);
   route_.traffic_class = class_of(attributes.traffic_class);
@@ -206,6 +232,7 @@ void PeerPath::open(const RcAttributes& attributes, QueuePairNumber number) noex
   static_cast<void>(SLUICE_INVARIANT(paced_until_ns_ == 0, timer_state));
   headers_ = HeaderTemplate(route_);
   latest_link_ = earlier_link_ = attributes.remote_link;
+  expect_nothing();
   remote_ = attributes.remote;
   remote_qp_ = static_cast<std::uint32_t>(attributes.remote_qp);
   mtu_ = attributes.path_mtu;
@@ -216,10 +243,9 @@ void PeerPath::open(const RcAttributes& attributes, QueuePairNumber number) noex
 }
 
 void PeerPath::follow(const std::byte* from) noexcept {
-  if (same(latest_link_, from))
-    send_to(latest_link_);
-  else
-    latest_link_ = mac_at(from);
+  if (same(latest_link_, from)) return send_to(latest_link_);
+  latest_link_ = mac_at(from);
+  expect_nothing();
 }
 
 void PeerPath::follow_retransmission(const std::byte* from) noexcept {
@@ -230,12 +256,22 @@ void PeerPath::send_to(LinkAddress hop) noexcept {
   if (same(route_.destination_mac, std::as_bytes(std::span(hop)).data())) return;
   earlier_link_ = route_.destination_mac;
   route_.destination_mac = hop;
+  expect_nothing();
   headers_ = HeaderTemplate(route_);
 }
 
 void PeerPath::send_from(const LinkAddress& own) noexcept {
   route_.source_mac = own;
   headers_ = HeaderTemplate(route_);
+  expect_nothing();
+}
+
+void PeerPath::expect(const Frame& frame, std::span<const std::byte> bytes) noexcept {
+  const std::byte* const from = bytes.data() + sizeof(MacAddress);
+  if ((frame.traffic_class & kEcnMask) == kEcnCongested || !same(latest_link_, from) ||
+      !same(route_.destination_mac, from) || !device_.config().expect_headers)
+    return;
+  expected_.learn(bytes);
 }
 
 void PeerPath::try_next_hop(std::uint32_t retries) noexcept {
@@ -244,20 +280,11 @@ void PeerPath::try_next_hop(std::uint32_t retries) noexcept {
   send_to(before ? earlier_link_ : hop);
 }
 
-bool PeerPath::send(Packet& packet, std::span<const std::span<const std::byte>> pieces,
-                    std::uint64_t& read_until) noexcept {
-  packet.kind = traits(packet.bth.opcode);
-  SLUICE_INVARIANT_DEBUG(pieces.size() <= kMaxPayloadPieces, queue_pair_state);
-  SLUICE_INVARIANT_DEBUG(packet.bth.psn <= kPsnMask, psn_window);
-  packet.bth.destination_qp = remote_qp_;
-  return device_.transmitter().send(headers_, packet, pieces, read_until);
-}
-
-void PeerPath::charge(std::uint32_t bytes) noexcept {
+void PeerPath::charge_limited(std::uint32_t bytes) noexcept {
   rate_.charge(bytes, device_.now_ns());
 }
 
-bool PeerPath::wait_for_rate() noexcept {
+bool PeerPath::wait_while_limited() noexcept {
   paced_until_ns_ = rate_.wait_until(device_.now_ns());
   return paced_until_ns_ != 0;
 }
@@ -268,11 +295,9 @@ void PeerPath::notify_congestion() noexcept {
   const std::uint64_t now = device_.now_ns();
   if (now - last_notification_ns_ < kNotificationIntervalNs) return;
   static constexpr std::array<std::byte, kCnpPayloadBytes> kReserved{};
-  const std::span<const std::byte> payload[] = {kReserved};
   Packet packet;
   packet.bth.opcode = Opcode::CongestionNotification;
   packet.bth.becn = true;
-  packet.kind = traits(packet.bth.opcode);
   packet.bth.destination_qp = remote_qp_;
   // The notification has its own traffic class, in which it overtakes the packets that it reports. It is not
   // ECN-capable, because a mark on it would cause another notification.
@@ -280,7 +305,8 @@ void PeerPath::notify_congestion() noexcept {
   route.traffic_class = static_cast<std::uint8_t>(device_.config().cnp_traffic_class & ~kEcnMask);
   route.priority = static_cast<std::uint8_t>(device_.config().cnp_traffic_class >> 5);
   std::uint64_t read_until = 0;  // the payload is copied
-  if (!device_.transmitter().send(HeaderTemplate(route), packet, payload, read_until)) return;
+  if (!transmitter_.send(HeaderTemplate(route), encoded(packet, kReserved.size()), kReserved, read_until))
+    return;
   last_notification_ns_ = now;
   ++stats.cnps_sent;
 }

@@ -49,8 +49,12 @@ class SoftQueuePair final : public QueuePair {
   bool heard_from_peer() const noexcept override { return heard_; }
 
   // Interface for the device.
-  /// Handles a packet. `from` is the link address of the last hop.
-  void on_packet(const Frame& frame, const std::byte* from, const Packet& packet) noexcept;
+  /// Returns the headers that the peer's next packet has. Only in ReadyToSend there are any.
+  const ExpectedHeaders& expected() const noexcept { return path_.expected(); }
+  /// Handles a packet of the connection whose headers were expected.
+  void on_expected(const Packet& packet) noexcept;
+  /// Handles any other packet for this queue pair, from the frame `bytes`.
+  void on_packet(const Frame& frame, std::span<const std::byte> bytes, const Packet& packet) noexcept;
   /// Uses the link address `own` as the source from now on.
   void send_from(const LinkAddress& own) noexcept { path_.send_from(own); }
   /// Sends up to kPacketsPerTransmit packets. Returns true if there is more to send.

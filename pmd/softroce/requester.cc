@@ -33,6 +33,10 @@ static_assert(static_cast<int>(SendOpcode::SendWithInvalidate) == 1 &&
               static_cast<int>(SendOpcode::SendWithImmediate) == 5 &&
               static_cast<int>(SendOpcode::RdmaWriteWithImmediate) == 6);
 
+constexpr bool sends_data(SendOpcode opcode) noexcept {
+  return opcode != SendOpcode::RdmaRead && opcode != SendOpcode::LocalInvalidate;
+}
+
 }  // namespace
 
 Requester::Requester(SoftDevice& device, PeerPath& path, const QueuePair& owner,
@@ -56,7 +60,7 @@ void Requester::open(const RcAttributes& attributes) noexcept {
   rnr_retry_ = attributes.rnr_retry;
 }
 
-void SendQueue::add(const SendWr& wr, const MemoryTable& memory, std::uint32_t max_message_bytes) noexcept {
+void SendQueue::add(const SendWr& wr, const MemoryTable& memory) noexcept {
   SLUICE_INVARIANT_DEBUG(tail - head <= mask_, ring_index);
   SendEntry& added = entry(tail);
   added = {.wr_id = wr.wr_id,
@@ -75,7 +79,7 @@ void SendQueue::add(const SendWr& wr, const MemoryTable& memory, std::uint32_t m
     bytes += length;
     if (!memory.local_access({address, length, lkey})) added.status = WcStatus::LocalProtectionError;
   }
-  if (bytes > max_message_bytes) added.status = WcStatus::LocalLengthError;
+  if (bytes > kMaxSendMessageBytes) added.status = WcStatus::LocalLengthError;
   added.bytes = static_cast<std::uint32_t>(bytes);
   ++tail;
 }
@@ -96,7 +100,7 @@ std::span<const std::span<const std::byte>> SendQueue::gather(std::uint32_t inde
   SLUICE_INVARIANT_DEBUG(offset <= work.bytes && bytes <= work.bytes - offset, buffer_bounds);
   SLUICE_INVARIANT_DEBUG(work.sge_count <= max_sge_, buffer_bounds);
   if (work.sge_count == 1) {
-    pieces_[0] = {sges->address + offset, bytes};
+    pieces_[0] = piece(index, offset, bytes);
     return std::span(pieces_).first(bytes > 0 ? 1 : 0);
   }
   if (gathered_ != index || offset < gathered_sge_start_ || offset == 0) {
@@ -123,7 +127,23 @@ std::span<const std::span<const std::byte>> SendQueue::gather(std::uint32_t inde
 }
 
 void Requester::add(const SendWr& wr) noexcept {
-  queue_.add(wr, device_.memory(), device_.limits().max_message_bytes);
+  queue_.add(wr, device_.memory());
+}
+
+bool Requester::send_at_once(const SendWr& wr, bool more) noexcept {
+  if (wr.sges.size() != 1 || queue_.next != queue_.tail || psns_.retransmitting() || rnr_wait_) return false;
+  const Sge sge = wr.sges.front();
+  const bool fenced = (wr.flags & kFence) != 0 && reads_pending_ > 0;
+  if (sge.length > smaller_of(path_.mtu(), kCopyBytes) || fenced || path_.rate().limited() ||
+      !sends_data(wr.opcode) || psns_.in_flight() >= window_.packets() || !device_.memory().local_access(sge))
+    return false;
+  SendEntry& work = queue_.prepare(wr, sge, psns_.next());
+  const bool sent = send_packet(work, 0, sge.length, !more, [&](Packet& packet) noexcept {
+    return path_.send(packet, std::span<const std::byte>{sge.address, sge.length}, work.read_until);
+  });
+  if (!sent) return false;
+  queue_.count_sent();
+  return count_sent(1);
 }
 
 void Requester::add_flushed(const SendWr& wr) noexcept {
@@ -167,25 +187,17 @@ bool Requester::transmit(std::uint32_t budget, std::uint64_t responses_until) no
     if (packets == 0) break;
     reads_pending_ += reading;
     SLUICE_INVARIANT_DEBUG(reads_pending_ <= initiator_depth_, credit_balance);
-    const std::uint32_t end = psns_.end();
-    if (!psns_.sent(packets)) return false;
+    if (!count_sent(packets)) return false;
     next_packet_ += packets;
     SLUICE_INVARIANT_DEBUG(next_packet_ <= work.packets, psn_window);
     ++sent;
     if (again) ++device_.stats().packets_sent_again;
-    // A packet without an acknowledge request is acknowledged together with a later packet, which gives no
-    // valid round-trip sample.
-    if (psns_.end() != end && timed_since_ns_ == 0 && since_ack_request_ == 0) {
-      timed_psn_ = psn_add(psns_.end(), kPsnMask);  // the last one sent
-      timed_since_ns_ = device_.now_ns();
-    }
     if (next_packet_ == work.packets) {
       next_packet_ = 0;
       do ++queue_.next;
       while (queue_.next != queue_.started &&
              queue_.entry(queue_.next).packets == 0);  // executed before going back
     }
-    if (retry_at_ns_ == 0 || path_.rate().limited()) restart_timer();
   }
   if (local_work || (queue_.next != queue_.tail && queue_.entry(queue_.next).status != WcStatus::Success))
     return complete_sends();
@@ -242,27 +254,53 @@ bool Requester::last_on_the_wire(std::uint32_t index) const noexcept {
 /// false if the caller has to try again later.
 bool Requester::send_data_packet(std::uint32_t index, std::uint32_t number, bool ask) noexcept {
   SendEntry& work = queue_.entry(index);
-  const bool first = number == 0;
-  const bool last = number + 1 == work.packets;
   const std::uint32_t offset = number * path_.mtu();
   SLUICE_INVARIANT_DEBUG(index - queue_.head < queue_.started - queue_.head && number < work.packets,
                          psn_window);
   SLUICE_INVARIANT_DEBUG(offset <= work.bytes, buffer_bounds);
-  SLUICE_INVARIANT_DEBUG(work.opcode != SendOpcode::RdmaRead && work.opcode != SendOpcode::LocalInvalidate,
-                         queue_pair_state);
   const std::uint32_t bytes = smaller_of(work.bytes - offset, path_.mtu());
+  const bool ends = number + 1 == work.packets && last_on_the_wire(index);
+  return send_packet(work, number, bytes, ask || ends, [&](Packet& packet) noexcept {
+    return work.sge_count == 1
+               ? path_.send(packet, queue_.piece(index, offset, bytes), work.read_until)
+               : path_.send(packet, queue_.gather(index, offset, bytes), bytes, work.read_until);
+  });
+}
+
+/// Sends packet `number` of an entry, with `bytes` of payload, through send(packet). Requests an
+/// acknowledgement if `ask` is set or if one is due.
+template <typename Send>
+inline bool Requester::send_packet(const SendEntry& work, std::uint32_t number, std::uint32_t bytes, bool ask,
+                                   const Send& send) noexcept {
+  SLUICE_INVARIANT_DEBUG(sends_data(work.opcode), queue_pair_state);
+  const bool last = number + 1 == work.packets;
   Packet packet;
-  packet.bth.opcode = kDataOpcodes[static_cast<std::size_t>(work.opcode)].at(first, last);
+  packet.bth.opcode = kDataOpcodes[static_cast<std::size_t>(work.opcode)].at(number == 0, last);
   packet.bth.psn = psn_add(work.first_psn, number);
   packet.bth.solicited = last && (work.flags & kSolicited) != 0;
-  packet.bth.ack_request = ask || psns_.in_flight() + 1 >= window_.packets() ||
-                           ++since_ack_request_ >= kAckRequestInterval || (last && last_on_the_wire(index));
+  packet.bth.ack_request =
+      ask || psns_.in_flight() + 1 >= window_.packets() || since_ack_request_ + 1 >= kAckRequestInterval;
   packet.reth = {work.remote_address, static_cast<std::uint32_t>(work.rkey), work.bytes};
   packet.immediate = work.immediate;
   packet.invalidate_rkey = static_cast<std::uint32_t>(work.rkey);
-  if (!path_.send(packet, queue_.gather(index, offset, bytes), work.read_until)) return false;
+  if (!send(packet)) return false;
   path_.charge(bytes);
-  if (packet.bth.ack_request) since_ack_request_ = 0;
+  since_ack_request_ = packet.bth.ack_request ? 0 : since_ack_request_ + 1;
+  return true;
+}
+
+/// Counts `packets` that were sent, starts the measurement of a round trip and the timer. Returns false after
+/// a bug of ours.
+inline bool Requester::count_sent(std::uint32_t packets) noexcept {
+  const std::uint32_t end = psns_.end();
+  if (!psns_.sent(packets)) return false;
+  // A packet without an acknowledge request is acknowledged together with a later packet, which gives no
+  // valid round-trip sample.
+  if (psns_.end() != end && timed_since_ns_ == 0 && since_ack_request_ == 0) {
+    timed_psn_ = psn_add(psns_.end(), kPsnMask);  // the last one sent
+    timed_since_ns_ = device_.now_ns();
+  }
+  if (retry_at_ns_ == 0 || path_.rate().limited()) restart_timer();
   return true;
 }
 

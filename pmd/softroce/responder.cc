@@ -36,13 +36,6 @@ bool Responder::is_repeated(const Packet& packet) const noexcept {
   return ago > 0 && ago <= kRepeatedPackets;
 }
 
-bool Responder::execute(const Packet& packet) noexcept {
-  SLUICE_INVARIANT_DEBUG(packet.bth.psn == expected_psn_, psn_window);
-  if (!in_sequence(packet.kind, packet.bth.opcode)) return refuse(NakCode::InvalidRequest);
-  if (packet.kind.send) return on_send(packet);
-  return packet.kind.write ? on_write(packet) : on_read(packet);
-}
-
 /// Reports whether the opcode may come next. First, Middle and Last follow each other, and all but the last
 /// packet of a message are full (9.7.4.1.2 to 9.7.4.1.5). Reserved and unsupported opcodes, including
 /// atomics, are invalid requests (9.9.3).
@@ -66,6 +59,31 @@ bool Responder::receive_ready() noexcept {
   gap_.await_receive(expected_psn_);
   answer(Answer::Nak);
   return false;
+}
+
+inline void Responder::end_message(const Packet& packet, std::uint32_t bytes) noexcept {
+  incoming_ = Incoming::None;
+  msn_ = psn_add(msn_, 1);
+  if (packet.kind.write && !packet.kind.has_immediate) return;
+  SLUICE_INVARIANT_DEBUG(!recv_queue_.empty(), queue_pair_state);
+  Statistics& stats = device_.stats();
+  ++stats.receives;
+  stats.solicited += packet.bth.solicited;
+  device_.complete({.wr_id = recv_queue_.pop_front().wr_id,
+                    .byte_len = bytes,
+                    .qp = number_,
+                    .rkey = static_cast<Rkey>(packet.kind.has_ieth ? packet.invalidate_rkey : 0),
+                    .opcode = WcOpcode::Receive,
+                    .remote_invalidate = packet.kind.has_ieth,
+                    .has_immediate = packet.kind.has_immediate,
+                    .immediate = packet.kind.has_immediate ? packet.immediate : 0});
+}
+
+inline bool Responder::accepted(const Packet& packet, std::uint32_t packets) noexcept {
+  if (!SLUICE_INVARIANT(packet.bth.psn == expected_psn_, psn_window)) return false;
+  expected_psn_ = psn_add(expected_psn_, packets);
+  if (packet.bth.ack_request && packet.bth.opcode != Opcode::ReadRequest) answer(Answer::Ack);
+  return true;
 }
 
 bool Responder::on_send(const Packet& packet) noexcept {
@@ -137,31 +155,6 @@ bool Responder::on_write(const Packet& packet) noexcept {
   return accepted(packet, 1);
 }
 
-void Responder::end_message(const Packet& packet, std::uint32_t bytes) noexcept {
-  incoming_ = Incoming::None;
-  msn_ = psn_add(msn_, 1);
-  if (packet.kind.write && !packet.kind.has_immediate) return;
-  SLUICE_INVARIANT_DEBUG(!recv_queue_.empty(), queue_pair_state);
-  Statistics& stats = device_.stats();
-  ++stats.receives;
-  stats.solicited += packet.bth.solicited;
-  device_.complete({.wr_id = recv_queue_.pop_front().wr_id,
-                    .byte_len = bytes,
-                    .qp = number_,
-                    .rkey = static_cast<Rkey>(packet.kind.has_ieth ? packet.invalidate_rkey : 0),
-                    .opcode = WcOpcode::Receive,
-                    .remote_invalidate = packet.kind.has_ieth,
-                    .has_immediate = packet.kind.has_immediate,
-                    .immediate = packet.kind.has_immediate ? packet.immediate : 0});
-}
-
-bool Responder::accepted(const Packet& packet, std::uint32_t packets) noexcept {
-  if (!SLUICE_INVARIANT(packet.bth.psn == expected_psn_, psn_window)) return false;
-  expected_psn_ = psn_add(expected_psn_, packets);
-  if (packet.bth.ack_request && packet.bth.opcode != Opcode::ReadRequest) answer(Answer::Ack);
-  return true;
-}
-
 /// Returns the number of RDMA Reads that are answered for the first time. Repeated Reads do not count as
 /// outstanding.
 std::uint32_t Responder::reads_unanswered() noexcept {
@@ -192,6 +185,18 @@ bool Responder::on_read(const Packet& packet) noexcept {
                     .address = reth.address});
   ++device_.stats().reads_served;
   return accepted(packet, packets);
+}
+
+bool Responder::execute(const Packet& packet) noexcept {
+  SLUICE_INVARIANT_DEBUG(packet.bth.psn == expected_psn_, psn_window);
+  if (!in_sequence(packet.kind, packet.bth.opcode)) return refuse(NakCode::InvalidRequest);
+  if (packet.kind.send) return on_send(packet);
+  return packet.kind.write ? on_write(packet) : on_read(packet);
+}
+
+bool Responder::on_expected(const Packet& packet) noexcept {
+  const bool in_order = packet.bth.psn == expected_psn_ && gap_.state() == RequestGap::State::None;
+  return in_order ? execute(packet) : on_request(packet);
 }
 
 /// Handles a fatal error. Sends the NAK now and again when the request is retransmitted, so that the peer
@@ -266,7 +271,7 @@ Responder::Response Responder::send_read_response(const ReadServed& read) noexce
                             : (last ? Opcode::ReadResponseLast : Opcode::ReadResponseMiddle);
   packet.bth.psn = psn_add(read.first_psn, read.next);
   packet.aeth.msn = read.msn;
-  if (!path_.send(packet, {&payload, bytes > 0 ? 1u : 0u}, read_until_)) return Response::Later;
+  if (!path_.send(packet, payload, read_until_)) return Response::Later;
   path_.charge(bytes);
   return Response::Sent;
 }

@@ -65,6 +65,8 @@ class Responder {
 
   /// Adds a Receive. Returns false if the queue is full.
   bool add_receive(const RecvWr& wr) noexcept { return recv_queue_.push_back(wr); }
+  /// Handles a request, which is probably the next one. Does the same as on_request().
+  [[nodiscard]] bool on_expected(const Packet& packet) noexcept;
   /// Handles a request.
   [[nodiscard]] bool on_request(const Packet& packet) noexcept;
   /// Handles a request that arrives in Error, by repeating the NAK with the reason.

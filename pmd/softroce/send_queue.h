@@ -22,6 +22,9 @@ namespace sluice::rdma::softroce {
 
 class MemoryTable;
 
+/// Size of the largest message of a work request, in bytes.
+inline constexpr std::uint32_t kMaxSendMessageBytes = 1u << 30;
+
 struct SendEntry {
   std::uint64_t wr_id = 0;
   std::uint64_t remote_address = 0;
@@ -65,10 +68,36 @@ class SendQueue {
   }
 
   /// Adds a work request, whose status says whether it can be executed. `memory` checks its local memory, and
-  /// a message has at most `max_message_bytes`.
-  void add(const SendWr& wr, const MemoryTable& memory, std::uint32_t max_message_bytes) noexcept;
+  /// a message has at most kMaxSendMessageBytes.
+  void add(const SendWr& wr, const MemoryTable& memory) noexcept;
+  /// Writes the next entry as a message in one packet, with this PSN, and returns it. It is in the queue only
+  /// after count_sent().
+  SendEntry& prepare(const SendWr& wr, const Sge& sge, std::uint32_t psn) noexcept {
+    SLUICE_INVARIANT_DEBUG(room() > 0 && next == tail, ring_index);
+    SendEntry& added = entry(tail);
+    added = {.wr_id = wr.wr_id,
+             .remote_address = wr.remote_address,
+             .bytes = sge.length,
+             .rkey = wr.rkey,
+             .immediate = wr.immediate,
+             .first_psn = psn,
+             .packets = 1,
+             .sge_count = 1,
+             .opcode = wr.opcode,
+             .flags = wr.flags};
+    *sges_of(tail) = sge;
+    return added;
+  }
+  /// Adds the entry of prepare(), whose packet was sent.
+  void count_sent() noexcept { next = started = ++tail; }
   /// Returns the index of the started entry that the PSN belongs to, or `started` if there is none.
   std::uint32_t find(std::uint32_t psn) const noexcept;
+  /// Returns `bytes` of the memory of an entry with one Sge, from `offset` on.
+  std::span<const std::byte> piece(std::uint32_t index, std::uint32_t offset, std::uint32_t bytes) noexcept {
+    SLUICE_INVARIANT_DEBUG(entry(index).sge_count == 1 && bytes <= entry(index).bytes - offset,
+                           buffer_bounds);
+    return {sges_of(index)->address + offset, bytes};
+  }
   /// Returns `bytes` of an entry's memory from `offset` on, valid until the next call. Continues at the
   /// position of the last call, so that it need not search from the first Sge.
   std::span<const std::span<const std::byte>> gather(std::uint32_t index, std::uint32_t offset,

@@ -12,6 +12,7 @@ namespace sluice::rdma::softroce {
 struct Statistics {
 #define SLUICE_SOFTROCE_STATISTICS(X)                                                                    \
   X(packets_received, "packets received")                                                                \
+  X(packets_expected, "packets received whose headers were recognized as those of their connection")     \
   X(packets_sent, "packets sent")                                                                        \
   X(bytes_received, "bytes received, with all headers")                                                  \
   X(bytes_sent, "bytes sent, with all headers")                                                          \

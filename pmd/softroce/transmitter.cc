@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 
 #include "dataplane/base/invariant.h"
@@ -135,43 +136,57 @@ bool Transmitter::append_in_place(rte_mbuf* head, rte_mbuf*& last, std::span<con
   return true;
 }
 
-rte_mbuf* Transmitter::build(const HeaderTemplate& headers, Packet& packet,
-                             std::span<const std::span<const std::byte>> pieces,
+namespace {
+
+/// Writes the headers of a packet into an empty buffer and returns their length.
+inline std::size_t write_headers(const HeaderTemplate& headers, const TransportHeaders& transport,
+                                 std::size_t payload_bytes, std::byte* at) noexcept {
+  const std::size_t after_headers = payload_bytes + transport.padding_bytes + kIcrcBytes;
+  headers.write(transport.count + after_headers, at);
+  std::memcpy(at + headers.bytes(), transport.bytes.data(), transport.bytes.size());
+  return headers.bytes() + transport.count;
+}
+
+/// Ends a packet in one buffer whose `written` bytes are headers and payload with padding and CRC.
+inline void finish_copied(const HeaderTemplate& headers, std::uint8_t padding_bytes, std::size_t written,
+                          rte_mbuf* head) noexcept {
+  std::byte* const at = data_of(head);
+  store_be32(at + written, 0);  // largest padding; the CRC overwrites the rest
+  written += padding_bytes;
+  const std::size_t link_bytes = headers.network_at();
+  const std::size_t network_bytes = headers.bytes() - link_bytes;
+  const std::uint32_t crc = icrc_start(at + link_bytes, network_bytes, written - headers.bytes());
+  static_assert(std::endian::native == std::endian::little, "the CRC is sent with its low byte first");
+  std::memcpy(at + written, &crc, kIcrcBytes);
+  written += kIcrcBytes;
+  SLUICE_INVARIANT_DEBUG(written <= std::size_t{head->buf_len} - head->data_off, buffer_bounds);
+  head->data_len = static_cast<std::uint16_t>(written);
+  head->pkt_len = head->data_len;
+}
+
+}  // namespace
+
+rte_mbuf* Transmitter::build(const HeaderTemplate& headers, const TransportHeaders& transport, Pieces pieces,
                              std::size_t payload_bytes) noexcept {
   const bool copy = payload_bytes <= kCopyBytes || copies_all_ || pieces.size() > kInPlacePieces;
   rte_mbuf* head = copy && payload_bytes > kCopyBytes ? frame_buffer() : header_stock_.take();
   if (head == nullptr) return nullptr;
-
-  packet.bth.pad_bytes = pad_bytes(payload_bytes);
-  const std::size_t network_bytes = headers.bytes();
-  const std::size_t transport_bytes =
-      packet.kind.header_bytes + payload_bytes + packet.bth.pad_bytes + kIcrcBytes;
   std::byte* at = data_of(head);
-  headers.write(transport_bytes, at);
-  encode_headers(packet, at + network_bytes);
-  const std::size_t link_bytes = headers.network_at();
-  std::size_t written = network_bytes + packet.kind.header_bytes;
-
+  std::size_t written = write_headers(headers, transport, payload_bytes, at);
   if (copy) {
     for (const auto& piece : pieces) {
       std::memcpy(at + written, piece.data(), piece.size());
       written += piece.size();
     }
-    store_be32(at + written, 0);  // largest padding; the CRC overwrites the rest
-    written += packet.bth.pad_bytes;
-    const auto check =
-        icrc_bytes(icrc_start(at + link_bytes, network_bytes - link_bytes, written - network_bytes));
-    std::memcpy(at + written, check.data(), check.size());
-    written += check.size();
-    SLUICE_INVARIANT_DEBUG(written <= std::size_t{head->buf_len} - head->data_off, buffer_bounds);
-    head->data_len = static_cast<std::uint16_t>(written);
-    head->pkt_len = head->data_len;
+    finish_copied(headers, transport.padding_bytes, written, head);
     return head;
   }
 
+  const std::size_t link_bytes = headers.network_at();
+  const std::size_t network_bytes = headers.bytes();
   head->data_len = static_cast<std::uint16_t>(written);
   head->pkt_len = head->data_len;
-  std::uint32_t crc = icrc_start(at + link_bytes, network_bytes - link_bytes, packet.kind.header_bytes);
+  std::uint32_t crc = icrc_start(at + link_bytes, network_bytes - link_bytes, transport.count);
   rte_mbuf* last = head;
   bool whole = true;
   for (const auto& piece : pieces) {
@@ -181,34 +196,53 @@ rte_mbuf* Transmitter::build(const HeaderTemplate& headers, Packet& packet,
   // Padding and CRC are stored in the unused room of the head buffer. One more piece refers to them.
   std::byte* trailer = at + written;
   SLUICE_INVARIANT_DEBUG(
-      written + packet.bth.pad_bytes + kIcrcBytes <= std::size_t{head->buf_len} - head->data_off,
+      written + transport.padding_bytes + kIcrcBytes <= std::size_t{head->buf_len} - head->data_off,
       buffer_bounds);
-  std::memset(trailer, 0, packet.bth.pad_bytes);
-  crc = icrc_continue(crc, {trailer, packet.bth.pad_bytes});
+  std::memset(trailer, 0, transport.padding_bytes);
+  crc = icrc_continue(crc, {trailer, transport.padding_bytes});
   const auto check = icrc_bytes(crc);
-  std::memcpy(trailer + packet.bth.pad_bytes, check.data(), check.size());
-  whole = whole && append_in_place(head, last, {trailer, packet.bth.pad_bytes + check.size()}, false);
+  std::memcpy(trailer + transport.padding_bytes, check.data(), check.size());
+  whole = whole && append_in_place(head, last, {trailer, transport.padding_bytes + check.size()}, false);
   if (whole) return head;
   rte_pktmbuf_free(head);
   return nullptr;
 }
 
-bool Transmitter::send(const HeaderTemplate& headers, Packet& packet,
-                       std::span<const std::span<const std::byte>> pieces,
-                       std::uint64_t& read_until) noexcept {
-  if (staged_ == kTransmitBurst) return false;
-  std::size_t payload_bytes = pieces.empty() ? 0 : pieces.front().size();
-  for (std::size_t i = 1; i < pieces.size(); ++i) payload_bytes += pieces[i].size();
-  SLUICE_INVARIANT_DEBUG(staged_ < kTransmitBurst && captured_ <= staged_, ring_index);
-  rte_mbuf* frame = build(headers, packet, pieces, payload_bytes);
-  if (frame == nullptr) {
-    ++statistics_.buffer_waits;
-    return false;
-  }
+inline void Transmitter::stage(rte_mbuf* frame) noexcept {
   ++statistics_.packets_sent;
   statistics_.bytes_sent += frame->pkt_len;
   packets_[staged_++] = frame;
   ++ever_staged_;
+}
+
+bool Transmitter::send(const HeaderTemplate& headers, const TransportHeaders& transport,
+                       std::span<const std::byte> payload, std::uint64_t& read_until) noexcept {
+  if (payload.size() > kCopyBytes) return send(headers, transport, {&payload, 1}, payload.size(), read_until);
+  if (staged_ == kTransmitBurst) return false;
+  rte_mbuf* const frame = header_stock_.take();
+  if (frame == nullptr) [[unlikely]] {
+    ++statistics_.buffer_waits;
+    return false;
+  }
+  std::byte* const at = data_of(frame);
+  const std::size_t written = write_headers(headers, transport, payload.size(), at);
+  if (!payload.empty()) std::memcpy(at + written, payload.data(), payload.size());
+  finish_copied(headers, transport.padding_bytes, written + payload.size(), frame);
+  stage(frame);
+  return true;
+}
+
+bool Transmitter::send(const HeaderTemplate& headers, const TransportHeaders& transport, Pieces pieces,
+                       std::size_t payload_bytes, std::uint64_t& read_until) noexcept {
+  SLUICE_INVARIANT_DEBUG(pieces.size() <= kMaxPayloadPieces, queue_pair_state);
+  SLUICE_INVARIANT_DEBUG(staged_ <= kTransmitBurst && captured_ <= staged_, ring_index);
+  if (staged_ == kTransmitBurst) return false;
+  rte_mbuf* frame = build(headers, transport, pieces, payload_bytes);
+  if (frame == nullptr) {
+    ++statistics_.buffer_waits;
+    return false;
+  }
+  stage(frame);
   if (frame->nb_segs > 1) {
     in_memory_ = true;
     read_until = memory_ == PacketMemory::UntilFreed ? in_use_.end() : ever_staged_;

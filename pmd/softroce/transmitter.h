@@ -31,6 +31,8 @@ class EthernetPort;
 inline constexpr std::uint32_t kCopyBytes = 512;
 /// Number of pieces of memory per packet payload.
 inline constexpr std::size_t kMaxPayloadPieces = 32;
+/// Payload of a packet in several pieces.
+using Pieces = std::span<const std::span<const std::byte>>;
 
 class Transmitter {
  public:
@@ -43,11 +45,14 @@ class Transmitter {
 
   std::uint32_t room() const noexcept { return kTransmitBurst - staged_; }
 
-  /// Stages one RoCEv2 packet. `packet` is complete except for padding and payload; the payload is in
-  /// `pieces`. If the payload is not copied, the ethdev reads it until lets_go_of(read_until), and read_until
-  /// is raised. Returns false if there is no room or no buffer; try again later.
-  bool send(const HeaderTemplate& headers, Packet& packet, std::span<const std::span<const std::byte>> pieces,
-            std::uint64_t& read_until) noexcept;
+  /// Stages one RoCEv2 packet. If the payload is not copied, the ethdev reads it until
+  /// lets_go_of(read_until), and read_until is raised. Returns false if there is no room or no buffer; try
+  /// again later.
+  bool send(const HeaderTemplate& headers, const TransportHeaders& transport,
+            std::span<const std::byte> payload, std::uint64_t& read_until) noexcept;
+  /// Stages one packet with `payload_bytes` of payload in several pieces.
+  bool send(const HeaderTemplate& headers, const TransportHeaders& transport, Pieces pieces,
+            std::size_t payload_bytes, std::uint64_t& read_until) noexcept;
 
   /// Stages a complete frame. Consumes it even if there is no room.
   void send_frame(rte_mbuf* frame) noexcept;
@@ -78,8 +83,9 @@ class Transmitter {
   bool take_turns() noexcept;
 
  private:
-  rte_mbuf* build(const HeaderTemplate& headers, Packet& packet,
-                  std::span<const std::span<const std::byte>> pieces, std::size_t payload_bytes) noexcept;
+  rte_mbuf* build(const HeaderTemplate& headers, const TransportHeaders& transport, Pieces pieces,
+                  std::size_t payload_bytes) noexcept;
+  void stage(rte_mbuf* frame) noexcept;
   rte_mbuf* copy_of(rte_mbuf* packet) noexcept;
   bool append_in_place(rte_mbuf* head, rte_mbuf*& last, std::span<const std::byte> piece,
                        bool of_caller) noexcept;

@@ -13,7 +13,6 @@
 
 #include <cstring>
 
-#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "pmd/softroce/byte_order.h"
 #include "pmd/softroce/frame.h"
@@ -26,6 +25,8 @@ constexpr std::array<OpcodeTraits, 256> make_traits() {
   std::array<OpcodeTraits, 256> table{};
   const auto set = [&](Opcode opcode, OpcodeTraits value) {
     value.known = true;
+    value.response = value.read_response || opcode == Opcode::Acknowledge;
+    value.of_connection = !value.unsupported && opcode < Opcode::DatagramSendOnly;
     value.header_bytes = static_cast<std::uint8_t>(
         kBthBytes + (value.has_reth ? kRethBytes : 0) + (value.has_aeth ? kAethBytes : 0) +
         (value.has_immediate ? kImmediateBytes : 0) + (value.has_ieth ? kIethBytes : 0) +
@@ -61,15 +62,9 @@ constexpr std::array<OpcodeTraits, 256> make_traits() {
   set(Opcode::CongestionNotification, {.first = true, .last = true});
   return table;
 }
-constexpr std::array<OpcodeTraits, 256> kTraits = make_traits();
-
-constexpr std::uint32_t k24Bits = 0xFFFFFF;
-
 }  // namespace
 
-const OpcodeTraits& traits(Opcode opcode) noexcept {
-  return kTraits[static_cast<std::uint8_t>(opcode)];
-}
+constexpr std::array<OpcodeTraits, 256> kTraits = make_traits();
 
 std::optional<Packet> decode(std::span<const std::byte> bytes) noexcept {
   std::optional<Packet> decoded;  // the only return value, so that it is constructed in place
@@ -86,76 +81,18 @@ std::optional<Packet> decode(std::span<const std::byte> bytes) noexcept {
   bth.partition_key = load_be16(at + 2);
   bth.fecn = std::to_integer<std::uint8_t>(at[4]) >> 7 & 1;
   bth.becn = std::to_integer<std::uint8_t>(at[4]) >> 6 & 1;
-  bth.destination_qp = load_be32(at + 4) & k24Bits;
+  bth.destination_qp = load_be32(at + 4) & kPsnMask;
   bth.ack_request = std::to_integer<std::uint8_t>(at[8]) >> 7 & 1;
-  bth.psn = load_be32(at + 8) & k24Bits;
+  bth.psn = load_be32(at + 8) & kPsnMask;
   packet.kind = traits(bth.opcode);
   const std::size_t header_bytes = packet.kind.header_bytes;
   if (!packet.kind.known || bth.version != 0 || bytes.size() < header_bytes + bth.pad_bytes) {
     decoded.reset();
     return decoded;
   }
-  at += kBthBytes;
-  if (packet.kind.has_deth) {
-    packet.deth = {load_be32(at), load_be32(at + 4) & k24Bits};
-    at += kDethBytes;
-  }
-  if (packet.kind.has_reth) {
-    packet.reth = {load_be64(at), load_be32(at + 8), load_be32(at + 12)};
-    at += kRethBytes;
-  }
-  if (packet.kind.has_aeth) {
-    const auto syndrome = std::to_integer<std::uint8_t>(at[0]);
-    packet.aeth = {static_cast<Syndrome>(syndrome >> 5 & 3), static_cast<std::uint8_t>(syndrome & 31),
-                   load_be32(at) & k24Bits};
-    at += kAethBytes;
-  }
-  if (packet.kind.has_immediate) {
-    packet.immediate = load_be32(at);
-    at += kImmediateBytes;
-  }
-  if (packet.kind.has_ieth) packet.invalidate_rkey = load_be32(at);
+  decode_extended_headers(at + kBthBytes, packet);
   packet.payload = bytes.subspan(header_bytes, bytes.size() - header_bytes - bth.pad_bytes);
   return decoded;
-}
-
-std::size_t encode_headers(const Packet& packet, std::byte* out) noexcept {
-  const Bth& bth = packet.bth;
-  std::byte* at = out;
-  at[0] = static_cast<std::byte>(bth.opcode);
-  at[1] = static_cast<std::byte>(bth.solicited << 7 | bth.migrated << 6 | bth.pad_bytes << 4 | bth.version);
-  store_be16(at + 2, bth.partition_key);
-  store_be32(at + 4, bth.destination_qp | static_cast<std::uint32_t>(bth.fecn) << 31 |
-                         static_cast<std::uint32_t>(bth.becn) << 30);
-  store_be32(at + 8, bth.psn | static_cast<std::uint32_t>(bth.ack_request) << 31);
-  at += kBthBytes;
-  if (packet.kind.has_deth) {
-    store_be32(at, packet.deth.queue_key);
-    store_be32(at + 4, packet.deth.source_qp);
-    at += kDethBytes;
-  }
-  if (packet.kind.has_reth) {
-    store_be64(at, packet.reth.address);
-    store_be32(at + 8, packet.reth.rkey);
-    store_be32(at + 12, packet.reth.length);
-    at += kRethBytes;
-  }
-  if (packet.kind.has_aeth) {
-    store_be32(at, packet.aeth.msn | static_cast<std::uint32_t>(packet.aeth.value) << 24 |
-                       static_cast<std::uint32_t>(packet.aeth.syndrome) << 29);
-    at += kAethBytes;
-  }
-  if (packet.kind.has_immediate) {
-    store_be32(at, packet.immediate);
-    at += kImmediateBytes;
-  }
-  if (packet.kind.has_ieth) {
-    store_be32(at, packet.invalidate_rkey);
-    at += kIethBytes;
-  }
-  SLUICE_INVARIANT_DEBUG(at - out == packet.kind.header_bytes, buffer_bounds);
-  SLUICE_INVARIANT_DEBUG(bth.psn <= k24Bits && bth.destination_qp <= k24Bits, psn_window);
-  return static_cast<std::size_t>(at - out);
 }
 
 std::uint64_t rnr_timer_ns(std::uint8_t code) noexcept {

@@ -4,7 +4,9 @@
 // moves. Data is compared, no connection ends, and each run finishes within a bounded time.
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <random>
+#include <vector>
 
 #include "pmd/softroce/byte_order.h"
 #include "tests/driver/softroce_pair.h"
@@ -18,12 +20,15 @@ class BadWire : public DriverTest {
  protected:
   void SetUp() override {}
   /// Time passes with polls: 5 us each.
-  void open(const WireFaults& faults = {}) {
+  void open(const WireFaults& faults = {}, bool expect_headers = true, bool v6 = false) {
     a = {};
     b = {};
     pair_.reset();
     auto made = std::make_unique<SoftRocePair>(
-        SoftRocePair::Options{.faults = faults, .clock_ns = []() noexcept { return now_ns_ += 5'000; }});
+        SoftRocePair::Options{.faults = faults,
+                              .v6 = v6,
+                              .clock_ns = []() noexcept { return now_ns_ += 5'000; },
+                              .expect_headers = expect_headers});
     soft_ = made.get();
     pair_ = std::move(made);
     attributes_.ack_timeout = 17;  // value of a gateway's connections: 4.3 s with retries
@@ -50,6 +55,22 @@ class BadWire : public DriverTest {
   }
   void rounds(std::uint32_t count) {
     for (std::uint32_t i = 0; i < count; ++i) ASSERT_NO_FATAL_FAILURE(round(i));
+  }
+  /// Returns the simulated time of a run and its counters, except that of packets with expected headers,
+  /// which `expected` gets.
+  std::vector<std::uint64_t> outcome(std::uint64_t& expected) {
+    std::vector<std::uint64_t> all{passed_ns(), wire().counts().carried, wire().counts().dropped};
+    expected = 0;
+    for (softroce::SoftRoce* end : {&soft_->left(), &soft_->right()}) {
+      std::uint64_t values[std::size(softroce::kStatistics)];
+      end->read_statistics(values);
+      for (std::size_t i = 0; i < std::size(values); ++i)
+        if (softroce::kStatistics[i].name == "packets_expected")
+          expected += values[i];
+        else
+          all.push_back(values[i]);
+    }
+    return all;
   }
   std::uint64_t passed_ns() const { return now_ns_ - began_ns_; }
   FaultyWire& wire() { return soft_->wire(); }
@@ -82,6 +103,31 @@ TEST_F(BadWire, faults_of_every_kind_at_every_rate_cost_round_trips) {
     EXPECT_GT(counts.reordered, 0u);
     EXPECT_GT(counts.corrupted, 0u);
   }
+}
+
+/// The driver runs with the same faults, with and without expected headers. The rounds compare the data, and
+/// counters and simulated time are equal.
+TEST_F(BadWire, expected_headers_change_neither_data_nor_counters_nor_time) {
+  const WireFaults kFaults[] = {{},
+                                {.marks_per_mille = 100},
+                                {.per_mille = 10, .seed = 2},
+                                {.per_mille = 10, .seed = 3, .marks_per_mille = 20},
+                                {.per_mille = 50, .seed = 4},
+                                {.drops_per_mille = 30}};
+  for (const bool v6 : {false, true})
+    for (const WireFaults& faults : kFaults) {
+      std::vector<std::uint64_t> outcomes[2];
+      std::uint64_t expected[2];
+      for (const bool expect_headers : {false, true}) {
+        now_ns_ = 1'000 * kMs;
+        open(faults, expect_headers, v6);
+        ASSERT_NO_FATAL_FAILURE(rounds(6));
+        outcomes[expect_headers] = outcome(expected[expect_headers]);
+      }
+      EXPECT_EQ(outcomes[0], outcomes[1]) << faults.per_mille << " of seed " << faults.seed;
+      EXPECT_EQ(expected[0], 0u);
+      EXPECT_GT(expected[1], 500u);
+    }
 }
 
 /// A switch whose buffers overflow: each burst loses up to 1000 frames, or all frames of 20 ms.

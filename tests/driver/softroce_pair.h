@@ -22,6 +22,7 @@ class SoftRocePair : public DriverPair {
     std::uint16_t link_mtu = 4200;
     std::uint32_t max_queue_pairs = 16;
     std::uint64_t (*clock_ns)() noexcept = nullptr;  ///< null: the processor's clock
+    bool expect_headers = true;
     std::uint32_t right_lanes = 1;  ///< reactors of the right port; right() is the device of the last
   };
 
@@ -35,6 +36,7 @@ class SoftRocePair : public DriverPair {
     config.transmit_in_place = options.in_place;
     config.max_queue_pairs = options.max_queue_pairs;
     config.clock_ns = options.clock_ns;
+    config.expect_headers = options.expect_headers;
     config.name = name + "l";
     config.ethdev = wire_.left();
     config.addresses = {{address(options.v6, 1), 120}};

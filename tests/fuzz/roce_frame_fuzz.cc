@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Parses frames from the link: parsing, the invariant CRC and the transport headers read nothing out of
-// bounds. A packet that decodes encodes to headers of the same length, and the answer to any other frame fits
-// its buffer.
+// bounds. A packet that decodes encodes to headers of the same length, the answer to any other frame fits its
+// buffer, and a frame that matches the headers of another one is the same packet on the general path.
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -10,6 +10,7 @@
 #include "pmd/softroce/frame.h"
 #include "pmd/softroce/neighbours.h"
 #include "pmd/softroce/wire.h"
+#include "tests/unit/pmd/softroce/expected_headers_check.h"
 
 using namespace sluice::rdma;
 using namespace sluice::rdma::softroce;
@@ -28,6 +29,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const MacAddress own{2, 0, 0, 0, 0, 1};
   static Neighbours neighbours(config, own, cache, now_ns);
   static Statistics statistics;
+  // The last three bytes say which byte of the next frame differs from this one, and in which bits.
+  if (size > 3) {
+    std::vector<std::byte> next = frame;
+    next[(data[size - 3] << 8 | data[size - 2]) % size] ^= std::byte{data[size - 1]};
+    if (compare(frame, next) == Expectation::Disagrees) std::abort();
+  }
   const Frame parsed = parse(frame);
   if (parsed.kind != FrameKind::Roce) {
     std::vector<std::byte> answer(kMaxAnswerBytes);

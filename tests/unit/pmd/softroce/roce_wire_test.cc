@@ -18,6 +18,7 @@
 #include "pmd/softroce/frame.h"
 #include "pmd/softroce/wire.h"
 #include "tests/golden/pcap.h"
+#include "tests/unit/pmd/softroce/expected_headers_check.h"
 
 namespace sluice::rdma::softroce {
 namespace {
@@ -168,6 +169,25 @@ TEST(RoceWire, captures_decode_and_encode_to_the_same_bytes) {
   }
   EXPECT_GT(count, 1000u);
   EXPECT_GT(rpcs, 500u);
+}
+
+/// Each packet of the captures and the packets after it, which mostly belong to the same connection.
+TEST(RoceWire, captured_packets_match_expected_headers_only_where_both_paths_agree) {
+  constexpr std::size_t kAfter = 8;
+  std::vector<std::vector<Bytes>> captures{golden()};
+  if (std::filesystem::is_directory(SLUICE_CAPTURES))
+    for (const auto& entry : std::filesystem::directory_iterator(SLUICE_CAPTURES))
+      if (entry.path().extension() == ".pcap") captures.push_back(golden::read_pcap(entry.path()));
+  std::map<Expectation, int> seen;
+  for (const std::vector<Bytes>& frames : captures)
+    for (std::size_t i = 0; i < frames.size(); ++i)
+      for (std::size_t j = i; j < std::min(frames.size(), i + kAfter); ++j) {
+        const Expectation found = compare(frames[i], frames[j]);
+        ASSERT_NE(found, Expectation::Disagrees) << i << " and " << j;
+        ++seen[found];
+      }
+  EXPECT_GT(seen[Expectation::Agrees], 100);
+  EXPECT_GT(seen[Expectation::NotMatched], 100);
 }
 
 TEST(RoceWire, one_wrong_bit_is_noticed_or_means_nothing) {

@@ -20,11 +20,6 @@ constexpr bool valid_path_mtu(std::uint32_t bytes) noexcept {
   return std::has_single_bit(bytes) && bytes >= 256 && bytes <= 4096;
 }
 
-/// Returns whether there is a work request `number` of `count`, and whether it sends packets.
-bool is_message(std::span<const SendWr> wrs, std::size_t number, std::size_t count) noexcept {
-  return number < count && wrs[number].opcode != SendOpcode::LocalInvalidate;
-}
-
 }  // namespace
 
 SoftQueuePair::SoftQueuePair(SoftDevice& device, QueuePairNumber number, const QueuePairLimits& limits)
@@ -66,12 +61,10 @@ std::size_t SoftQueuePair::post_send(std::span<const SendWr> wrs) noexcept {
     return posted;
   }
   SLUICE_INVARIANT_DEBUG(requester_.ordered(), ring_index);
-  const std::size_t count = smaller_of<std::size_t>(wrs.size(), send_room());
+  const std::size_t count = smaller_of(wrs.size(), send_room());
   // Transmits the first packets now and the rest from poll(), by round robin with other queue pairs.
   if (!active) {
-    const std::size_t at_once = smaller_of<std::size_t>(count, kPacketsPerTransmit);
-    while (posted < at_once && requester_.send_at_once(wrs[posted], is_message(wrs, posted + 1, count)))
-      ++posted;
+    posted = requester_.send_at_once(wrs.first(smaller_of<std::size_t>(count, kPacketsPerTransmit)));
     if (posted > 0) set_deadline();
   }
   if (posted == count) return posted;
@@ -122,7 +115,11 @@ void SoftQueuePair::to_error() noexcept {
 void SoftQueuePair::on_expected(const Packet& packet) noexcept {
   if (!SLUICE_INVARIANT(state_ == State::ReadyToSend && packet.kind.of_connection, queue_pair_state)) return;
   heard_ = true;
-  apply(packet.kind.response ? requester_.on_response(packet) : responder_.on_expected(packet));
+  if (packet.kind.response) return apply(requester_.on_response(packet));
+  if (!responder_.on_expected(packet)) return to_error();
+  if (responder_.nak_at_ns() != 0) set_deadline();  // only a gap has a time
+  if (!active && (responder_.has_answer() || (responder_.has_responses() && path_.paced_until_ns() == 0)))
+    device_.activate(*this);
 }
 
 void SoftQueuePair::on_packet(const Frame& frame, std::span<const std::byte> bytes,

@@ -130,20 +130,63 @@ void Requester::add(const SendWr& wr) noexcept {
   queue_.add(wr, device_.memory());
 }
 
-bool Requester::send_at_once(const SendWr& wr, bool more) noexcept {
-  if (wr.sges.size() != 1 || queue_.next != queue_.tail || psns_.retransmitting() || rnr_wait_) return false;
-  const Sge sge = wr.sges.front();
-  const bool fenced = (wr.flags & kFence) != 0 && reads_pending_ > 0;
-  if (sge.length > smaller_of(path_.mtu(), kCopyBytes) || fenced || path_.rate().limited() ||
-      !sends_data(wr.opcode) || psns_.in_flight() >= window_.packets() || !device_.memory().local_access(sge))
-    return false;
-  SendEntry& work = queue_.prepare(wr, sge, psns_.next());
-  const bool sent = send_packet(work, 0, sge.length, !more, [&](Packet& packet) noexcept {
-    return path_.send(packet, std::span<const std::byte>{sge.address, sge.length}, work.read_until);
-  });
-  if (!sent) return false;
-  queue_.count_sent();
-  return count_sent(1);
+/// Sends packet `number` of an entry through send(packet). Requests an acknowledgement if `ask` is set, or
+/// after kAckRequestInterval packets without a request.
+template <typename Send>
+[[gnu::always_inline]] inline bool Requester::send_packet(const SendEntry& work, std::uint32_t number,
+                                                          bool ask, const Send& send) noexcept {
+  SLUICE_INVARIANT_DEBUG(sends_data(work.opcode), queue_pair_state);
+  const bool last = number + 1 == work.packets;
+  Packet packet;
+  packet.bth.opcode = kDataOpcodes[static_cast<std::size_t>(work.opcode)].at(number == 0, last);
+  packet.bth.psn = psn_add(work.first_psn, number);
+  packet.bth.solicited = last && (work.flags & kSolicited) != 0;
+  packet.bth.ack_request = ask || since_ack_request_ + 1 >= kAckRequestInterval;
+  packet.reth = {work.remote_address, static_cast<std::uint32_t>(work.rkey), work.bytes};
+  packet.immediate = work.immediate;
+  packet.invalidate_rkey = static_cast<std::uint32_t>(work.rkey);
+  if (!send(packet)) return false;
+  since_ack_request_ = packet.bth.ack_request ? 0 : since_ack_request_ + 1;
+  return true;
+}
+
+/// Measures the round trip of the packet `psn`, which was just sent, unless that of another one is measured.
+/// A packet without an acknowledge request is acknowledged together with a later packet, which gives no valid
+/// sample.
+inline void Requester::time_round_trip(std::uint32_t psn) noexcept {
+  if (timed_since_ns_ != 0 || since_ack_request_ != 0) return;
+  timed_psn_ = psn;
+  timed_since_ns_ = device_.now_ns();
+}
+
+std::uint32_t Requester::send_at_once(std::span<const SendWr> wrs) noexcept {
+  if (queue_.next != queue_.tail || psns_.retransmitting() || rnr_wait_ || path_.rate().limited()) return 0;
+  SLUICE_INVARIANT_DEBUG(wrs.size() <= queue_.room() && next_packet_ == 0, ring_index);
+  const std::uint32_t in_flight = psns_.in_flight();
+  const std::uint32_t window = window_.packets();
+  const std::uint32_t most_bytes = smaller_of(path_.mtu(), kCopyBytes);
+  const bool reading = reads_pending_ > 0;
+  std::uint32_t sent = 0;
+  for (; sent < wrs.size() && in_flight + sent < window; ++sent) {
+    const SendWr& wr = wrs[sent];
+    if (wr.sges.size() != 1 || !sends_data(wr.opcode) || ((wr.flags & kFence) != 0 && reading)) break;
+    const Sge sge = wr.sges.front();
+    if (sge.length > most_bytes || !device_.memory().local_access(sge)) break;
+    const bool ends = sent + 1 == wrs.size() || wrs[sent + 1].opcode == SendOpcode::LocalInvalidate;
+    SendEntry& work = queue_.prepare(sent, wr, sge, psn_add(psns_.next(), sent));
+    const bool staged =
+        send_packet(work, 0, ends || in_flight + sent + 1 >= window, [&](Packet& packet) noexcept {
+          return path_.send(packet, std::span<const std::byte>{sge.address, sge.length}, work.read_until);
+        });
+    if (!staged) break;
+    time_round_trip(work.first_psn);
+  }
+  if (sent == 0) return 0;
+  path_.charge(0);
+  queue_.count_sent(sent);
+  static_cast<void>(SLUICE_INVARIANT(psns_.sent(sent), psn_window));
+  if (retry_at_ns_ == 0) restart_timer();
+  return sent;
 }
 
 void Requester::add_flushed(const SendWr& wr) noexcept {
@@ -187,7 +230,9 @@ bool Requester::transmit(std::uint32_t budget, std::uint64_t responses_until) no
     if (packets == 0) break;
     reads_pending_ += reading;
     SLUICE_INVARIANT_DEBUG(reads_pending_ <= initiator_depth_, credit_balance);
-    if (!count_sent(packets)) return false;
+    const std::uint32_t end = psns_.end();
+    if (!psns_.sent(packets)) return false;
+    if (psns_.end() != end) time_round_trip(psn_add(psns_.end(), kPsnMask));
     next_packet_ += packets;
     SLUICE_INVARIANT_DEBUG(next_packet_ <= work.packets, psn_window);
     ++sent;
@@ -198,6 +243,7 @@ bool Requester::transmit(std::uint32_t budget, std::uint64_t responses_until) no
       while (queue_.next != queue_.started &&
              queue_.entry(queue_.next).packets == 0);  // executed before going back
     }
+    if (retry_at_ns_ == 0 || path_.rate().limited()) restart_timer();
   }
   if (local_work || (queue_.next != queue_.tail && queue_.entry(queue_.next).status != WcStatus::Success))
     return complete_sends();
@@ -259,49 +305,15 @@ bool Requester::send_data_packet(std::uint32_t index, std::uint32_t number, bool
                          psn_window);
   SLUICE_INVARIANT_DEBUG(offset <= work.bytes, buffer_bounds);
   const std::uint32_t bytes = smaller_of(work.bytes - offset, path_.mtu());
-  const bool ends = number + 1 == work.packets && last_on_the_wire(index);
-  return send_packet(work, number, bytes, ask || ends, [&](Packet& packet) noexcept {
+  const bool due =
+      psns_.in_flight() + 1 >= window_.packets() || (number + 1 == work.packets && last_on_the_wire(index));
+  const bool staged = send_packet(work, number, ask || due, [&](Packet& packet) noexcept {
     return work.sge_count == 1
                ? path_.send(packet, queue_.piece(index, offset, bytes), work.read_until)
                : path_.send(packet, queue_.gather(index, offset, bytes), bytes, work.read_until);
   });
-}
-
-/// Sends packet `number` of an entry, with `bytes` of payload, through send(packet). Requests an
-/// acknowledgement if `ask` is set or if one is due.
-template <typename Send>
-inline bool Requester::send_packet(const SendEntry& work, std::uint32_t number, std::uint32_t bytes, bool ask,
-                                   const Send& send) noexcept {
-  SLUICE_INVARIANT_DEBUG(sends_data(work.opcode), queue_pair_state);
-  const bool last = number + 1 == work.packets;
-  Packet packet;
-  packet.bth.opcode = kDataOpcodes[static_cast<std::size_t>(work.opcode)].at(number == 0, last);
-  packet.bth.psn = psn_add(work.first_psn, number);
-  packet.bth.solicited = last && (work.flags & kSolicited) != 0;
-  packet.bth.ack_request =
-      ask || psns_.in_flight() + 1 >= window_.packets() || since_ack_request_ + 1 >= kAckRequestInterval;
-  packet.reth = {work.remote_address, static_cast<std::uint32_t>(work.rkey), work.bytes};
-  packet.immediate = work.immediate;
-  packet.invalidate_rkey = static_cast<std::uint32_t>(work.rkey);
-  if (!send(packet)) return false;
-  path_.charge(bytes);
-  since_ack_request_ = packet.bth.ack_request ? 0 : since_ack_request_ + 1;
-  return true;
-}
-
-/// Counts `packets` that were sent, starts the measurement of a round trip and the timer. Returns false after
-/// a bug of ours.
-inline bool Requester::count_sent(std::uint32_t packets) noexcept {
-  const std::uint32_t end = psns_.end();
-  if (!psns_.sent(packets)) return false;
-  // A packet without an acknowledge request is acknowledged together with a later packet, which gives no
-  // valid round-trip sample.
-  if (psns_.end() != end && timed_since_ns_ == 0 && since_ack_request_ == 0) {
-    timed_psn_ = psn_add(psns_.end(), kPsnMask);  // the last one sent
-    timed_since_ns_ = device_.now_ns();
-  }
-  if (retry_at_ns_ == 0 || path_.rate().limited()) restart_timer();
-  return true;
+  if (staged) path_.charge(bytes);
+  return staged;
 }
 
 }  // namespace sluice::rdma::softroce

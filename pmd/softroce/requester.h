@@ -45,10 +45,9 @@ class Requester {
   /// Returns the time at which on_retry_timer() has to be called, or zero.
   std::uint64_t retry_at_ns() const noexcept { return retry_at_ns_; }
 
-  /// Sends a work request whose message fits one packet, unless an earlier one is still to be sent. `more`
-  /// means that another message follows immediately. Returns false, with no effect, if the caller has to add
-  /// the request to the queue, which has room.
-  [[nodiscard]] bool send_at_once(const SendWr& wr, bool more) noexcept;
+  /// Sends the first work requests of `wrs` whose messages fit one packet each, unless an earlier one is
+  /// still to be sent. Returns their number. The caller adds the rest to the queue, which has room for all.
+  [[nodiscard]] std::uint32_t send_at_once(std::span<const SendWr> wrs) noexcept;
   /// Adds a work request to the queue, which has room.
   void add(const SendWr& wr) noexcept;
   /// Completes a work request of a queue pair in Error.
@@ -75,9 +74,8 @@ class Requester {
   std::uint32_t send_read_request(const SendEntry& work, std::uint32_t number) noexcept;
   bool send_data_packet(std::uint32_t index, std::uint32_t number, bool ask) noexcept;
   template <typename Send>
-  bool send_packet(const SendEntry& work, std::uint32_t number, std::uint32_t bytes, bool ask,
-                   const Send& send) noexcept;
-  bool count_sent(std::uint32_t packets) noexcept;
+  bool send_packet(const SendEntry& work, std::uint32_t number, bool ask, const Send& send) noexcept;
+  void time_round_trip(std::uint32_t psn) noexcept;
   bool last_on_the_wire(std::uint32_t index) const noexcept;
 
   // recovery.cc

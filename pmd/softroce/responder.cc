@@ -39,7 +39,7 @@ bool Responder::is_repeated(const Packet& packet) const noexcept {
 /// Reports whether the opcode may come next. First, Middle and Last follow each other, and all but the last
 /// packet of a message are full (9.7.4.1.2 to 9.7.4.1.5). Reserved and unsupported opcodes, including
 /// atomics, are invalid requests (9.9.3).
-bool Responder::in_sequence(const OpcodeTraits& kind, Opcode opcode) const noexcept {
+inline bool Responder::in_sequence(const OpcodeTraits& kind, Opcode opcode) const noexcept {
   if (!kind.send && !kind.write) return opcode == Opcode::ReadRequest && incoming_ == Incoming::None;
   if (kind.first) return incoming_ == Incoming::None;
   return incoming_ == (kind.send ? Incoming::Send : Incoming::Write);
@@ -86,7 +86,7 @@ inline bool Responder::accepted(const Packet& packet, std::uint32_t packets) noe
   return true;
 }
 
-bool Responder::on_send(const Packet& packet) noexcept {
+[[gnu::always_inline]] inline bool Responder::on_send(const Packet& packet) noexcept {
   if (!length_fits(packet)) return refuse(NakCode::InvalidRequest);
   if (packet.kind.first) {
     if (!receive_ready()) return true;
@@ -192,11 +192,6 @@ bool Responder::execute(const Packet& packet) noexcept {
   if (!in_sequence(packet.kind, packet.bth.opcode)) return refuse(NakCode::InvalidRequest);
   if (packet.kind.send) return on_send(packet);
   return packet.kind.write ? on_write(packet) : on_read(packet);
-}
-
-bool Responder::on_expected(const Packet& packet) noexcept {
-  const bool in_order = packet.bth.psn == expected_psn_ && gap_.state() == RequestGap::State::None;
-  return in_order ? execute(packet) : on_request(packet);
 }
 
 /// Handles a fatal error. Sends the NAK now and again when the request is retransmitted, so that the peer

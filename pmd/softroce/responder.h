@@ -66,7 +66,10 @@ class Responder {
   /// Adds a Receive. Returns false if the queue is full.
   bool add_receive(const RecvWr& wr) noexcept { return recv_queue_.push_back(wr); }
   /// Handles a request, which is probably the next one. Does the same as on_request().
-  [[nodiscard]] bool on_expected(const Packet& packet) noexcept;
+  [[nodiscard]] bool on_expected(const Packet& packet) noexcept {
+    const bool in_order = packet.bth.psn == expected_psn_ && gap_.state() == RequestGap::State::None;
+    return in_order ? execute(packet) : on_request(packet);
+  }
   /// Handles a request.
   [[nodiscard]] bool on_request(const Packet& packet) noexcept;
   /// Handles a request that arrives in Error, by repeating the NAK with the reason.

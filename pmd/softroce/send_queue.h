@@ -70,26 +70,24 @@ class SendQueue {
   /// Adds a work request, whose status says whether it can be executed. `memory` checks its local memory, and
   /// a message has at most kMaxSendMessageBytes.
   void add(const SendWr& wr, const MemoryTable& memory) noexcept;
-  /// Writes the next entry as a message in one packet, with this PSN, and returns it. It is in the queue only
-  /// after count_sent().
-  SendEntry& prepare(const SendWr& wr, const Sge& sge, std::uint32_t psn) noexcept {
-    SLUICE_INVARIANT_DEBUG(room() > 0 && next == tail, ring_index);
-    SendEntry& added = entry(tail);
-    added = {.wr_id = wr.wr_id,
-             .remote_address = wr.remote_address,
-             .bytes = sge.length,
-             .rkey = wr.rkey,
-             .immediate = wr.immediate,
-             .first_psn = psn,
-             .packets = 1,
-             .sge_count = 1,
-             .opcode = wr.opcode,
-             .flags = wr.flags};
-    *sges_of(tail) = sge;
-    return added;
+  /// Writes the entry `number` after the last one, a message in one packet with this PSN, and returns it. The
+  /// entry is in the queue only after count_sent().
+  SendEntry& prepare(std::uint32_t number, const SendWr& wr, const Sge& sge, std::uint32_t psn) noexcept {
+    SLUICE_INVARIANT_DEBUG(number < room() && next == tail, ring_index);
+    *sges_of(tail + number) = sge;
+    return entries_[(tail + number) & mask_] = {.wr_id = wr.wr_id,
+                                                .remote_address = wr.remote_address,
+                                                .bytes = sge.length,
+                                                .rkey = wr.rkey,
+                                                .immediate = wr.immediate,
+                                                .first_psn = psn,
+                                                .packets = 1,
+                                                .sge_count = 1,
+                                                .opcode = wr.opcode,
+                                                .flags = wr.flags};
   }
-  /// Adds the entry of prepare(), whose packet was sent.
-  void count_sent() noexcept { next = started = ++tail; }
+  /// Adds the first `count` entries of prepare(), whose packets were sent.
+  void count_sent(std::uint32_t count) noexcept { next = started = tail += count; }
   /// Returns the index of the started entry that the PSN belongs to, or `started` if there is none.
   std::uint32_t find(std::uint32_t psn) const noexcept;
   /// Returns `bytes` of the memory of an entry with one Sge, from `offset` on.

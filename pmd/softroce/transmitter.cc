@@ -147,9 +147,21 @@ inline std::size_t write_headers(const HeaderTemplate& headers, const TransportH
   return headers.bytes() + transport.count;
 }
 
-/// Ends a packet in one buffer whose `written` bytes are headers and payload with padding and CRC.
-inline void finish_copied(const HeaderTemplate& headers, std::uint8_t padding_bytes, std::size_t written,
-                          rte_mbuf* head) noexcept {
+/// Writes padding and CRC after a payload up to which the CRC is `crc`, and returns their number of bytes.
+inline std::size_t write_trailer(std::uint32_t crc, std::uint8_t padding_bytes, std::byte* trailer) noexcept {
+  if (padding_bytes > 0) {
+    std::memset(trailer, 0, padding_bytes);
+    crc = icrc_continue(crc, {trailer, padding_bytes});
+  }
+  const auto check = icrc_bytes(crc);
+  SLUICE_INVARIANT_DEBUG(padding_bytes < 4, buffer_bounds);
+  std::memcpy(trailer + padding_bytes, check.data(), check.size());
+  return padding_bytes + check.size();
+}
+
+/// Ends a short packet in one buffer, whose `written` bytes are headers and payload, with padding and CRC.
+inline void finish_short(const HeaderTemplate& headers, std::uint8_t padding_bytes, std::size_t written,
+                         rte_mbuf* head) noexcept {
   std::byte* const at = data_of(head);
   store_be32(at + written, 0);  // largest padding; the CRC overwrites the rest
   written += padding_bytes;
@@ -168,42 +180,44 @@ inline void finish_copied(const HeaderTemplate& headers, std::uint8_t padding_by
 
 rte_mbuf* Transmitter::build(const HeaderTemplate& headers, const TransportHeaders& transport, Pieces pieces,
                              std::size_t payload_bytes) noexcept {
-  const bool copy = payload_bytes <= kCopyBytes || copies_all_ || pieces.size() > kInPlacePieces;
-  rte_mbuf* head = copy && payload_bytes > kCopyBytes ? frame_buffer() : header_stock_.take();
+  const bool is_short = payload_bytes <= kCopyBytes;
+  const bool copy = is_short || copies_all_ || pieces.size() > kInPlacePieces;
+  rte_mbuf* head = copy && !is_short ? frame_buffer() : header_stock_.take();
   if (head == nullptr) return nullptr;
-  std::byte* at = data_of(head);
+  std::byte* const at = data_of(head);
   std::size_t written = write_headers(headers, transport, payload_bytes, at);
-  if (copy) {
+  if (is_short) {
     for (const auto& piece : pieces) {
       std::memcpy(at + written, piece.data(), piece.size());
       written += piece.size();
     }
-    finish_copied(headers, transport.padding_bytes, written, head);
+    finish_short(headers, transport.padding_bytes, written, head);
     return head;
   }
 
   const std::size_t link_bytes = headers.network_at();
-  const std::size_t network_bytes = headers.bytes();
   head->data_len = static_cast<std::uint16_t>(written);
   head->pkt_len = head->data_len;
-  std::uint32_t crc = icrc_start(at + link_bytes, network_bytes - link_bytes, transport.count);
+  std::uint32_t crc = icrc_start(at + link_bytes, headers.bytes() - link_bytes, transport.count);
   rte_mbuf* last = head;
   bool whole = true;
   for (const auto& piece : pieces) {
-    crc = icrc_continue(crc, piece);
-    whole = whole && append_in_place(head, last, piece, true);
+    crc = copy ? icrc_copy(crc, piece, at + written) : icrc_continue(crc, piece);
+    whole = whole && (copy || append_in_place(head, last, piece, true));
+    if (copy) written += piece.size();
   }
-  // Padding and CRC are stored in the unused room of the head buffer. One more piece refers to them.
-  std::byte* trailer = at + written;
-  SLUICE_INVARIANT_DEBUG(
-      written + transport.padding_bytes + kIcrcBytes <= std::size_t{head->buf_len} - head->data_off,
-      buffer_bounds);
-  std::memset(trailer, 0, transport.padding_bytes);
-  crc = icrc_continue(crc, {trailer, transport.padding_bytes});
-  const auto check = icrc_bytes(crc);
-  std::memcpy(trailer + transport.padding_bytes, check.data(), check.size());
-  whole = whole && append_in_place(head, last, {trailer, transport.padding_bytes + check.size()}, false);
-  if (whole) return head;
+  // Padding and CRC follow a copied payload. Otherwise they are stored in the unused room of the head buffer,
+  // and one more piece refers to them.
+  std::byte* const trailer = at + written;
+  const std::size_t trailer_bytes = write_trailer(crc, transport.padding_bytes, trailer);
+  SLUICE_INVARIANT_DEBUG(written + trailer_bytes <= std::size_t{head->buf_len} - head->data_off,
+                         buffer_bounds);
+  if (copy) {
+    head->data_len = static_cast<std::uint16_t>(written + trailer_bytes);
+    head->pkt_len = head->data_len;
+    return head;
+  }
+  if (whole && append_in_place(head, last, {trailer, trailer_bytes}, false)) return head;
   rte_pktmbuf_free(head);
   return nullptr;
 }
@@ -227,7 +241,7 @@ bool Transmitter::send(const HeaderTemplate& headers, const TransportHeaders& tr
   std::byte* const at = data_of(frame);
   const std::size_t written = write_headers(headers, transport, payload.size(), at);
   if (!payload.empty()) std::memcpy(at + written, payload.data(), payload.size());
-  finish_copied(headers, transport.padding_bytes, written + payload.size(), frame);
+  finish_short(headers, transport.padding_bytes, written + payload.size(), frame);
   stage(frame);
   return true;
 }

@@ -195,9 +195,10 @@ inline void decode_extended_headers(const std::byte* at, Packet& packet) noexcep
 /// bytes of an unsupported request are payload.
 std::optional<Packet> decode(std::span<const std::byte> bytes) noexcept;
 
-/// Writes the headers of `packet` (not its payload) and returns their length, kind.header_bytes. `out` holds
-/// kMaxTransportHeaderBytes. Always inlined, so that the packet of a caller needs no memory.
-[[gnu::always_inline]] inline std::size_t encode_headers(const Packet& packet, std::byte* out) noexcept {
+/// Writes the headers of `packet` (not its payload), which `kind` has, and returns their length. `out` holds
+/// kMaxTransportHeaderBytes. The function is always inlined, so that a caller's packet needs no memory.
+[[gnu::always_inline]] inline std::size_t encode_headers(const Packet& packet, const OpcodeTraits& kind,
+                                                         std::byte* out) noexcept {
   const Bth& bth = packet.bth;
   SLUICE_INVARIANT_DEBUG(bth.psn <= kPsnMask && bth.destination_qp <= kPsnMask, psn_window);
   std::byte* at = out;
@@ -208,32 +209,37 @@ std::optional<Packet> decode(std::span<const std::byte> bytes) noexcept;
                          static_cast<std::uint32_t>(bth.becn) << 30);
   store_be32(at + 8, bth.psn | static_cast<std::uint32_t>(bth.ack_request) << 31);
   at += kBthBytes;
-  if (packet.kind.has_deth) {
+  if (kind.header_bytes == kBthBytes) return kBthBytes;
+  if (kind.has_deth) {
     store_be32(at, packet.deth.queue_key);
     store_be32(at + 4, packet.deth.source_qp);
     at += kDethBytes;
   }
-  if (packet.kind.has_reth) {
+  if (kind.has_reth) {
     store_be64(at, packet.reth.address);
     store_be32(at + 8, packet.reth.rkey);
     store_be32(at + 12, packet.reth.length);
     at += kRethBytes;
   }
-  if (packet.kind.has_aeth) {
+  if (kind.has_aeth) {
     store_be32(at, packet.aeth.msn | static_cast<std::uint32_t>(packet.aeth.value) << 24 |
                        static_cast<std::uint32_t>(packet.aeth.syndrome) << 29);
     at += kAethBytes;
   }
-  if (packet.kind.has_immediate) {
+  if (kind.has_immediate) {
     store_be32(at, packet.immediate);
     at += kImmediateBytes;
   }
-  if (packet.kind.has_ieth) {
+  if (kind.has_ieth) {
     store_be32(at, packet.invalidate_rkey);
     at += kIethBytes;
   }
-  SLUICE_INVARIANT_DEBUG(at - out == packet.kind.header_bytes, buffer_bounds);
+  SLUICE_INVARIANT_DEBUG(at - out == kind.header_bytes, buffer_bounds);
   return static_cast<std::size_t>(at - out);
+}
+/// Writes the headers of a packet whose kind is set.
+inline std::size_t encode_headers(const Packet& packet, std::byte* out) noexcept {
+  return encode_headers(packet, packet.kind, out);
 }
 
 /// Returns the number of padding bytes that round a payload up to four bytes.
@@ -248,13 +254,14 @@ struct TransportHeaders {
   std::uint8_t padding_bytes = 0;  ///< bytes of padding after the payload
 };
 
-/// Encodes the headers of a packet with `payload_bytes` of payload, whose padding and kind this sets.
+/// Encodes the headers of a packet with `payload_bytes` of payload, whose padding this sets. Its kind need
+/// not be set.
 [[gnu::always_inline]] inline TransportHeaders encoded(Packet& packet, std::size_t payload_bytes) noexcept {
-  packet.kind = traits(packet.bth.opcode);
   packet.bth.pad_bytes = pad_bytes(payload_bytes);
   TransportHeaders headers;
   headers.padding_bytes = packet.bth.pad_bytes;
-  headers.count = static_cast<std::uint8_t>(encode_headers(packet, headers.bytes.data()));
+  headers.count =
+      static_cast<std::uint8_t>(encode_headers(packet, traits(packet.bth.opcode), headers.bytes.data()));
   return headers;
 }
 

@@ -65,11 +65,25 @@ TEST(InvariantCrc, of_headers_with_any_number_of_bytes_behind) {
       const std::uint32_t expected = bit_by_bit(0, masked(some, v4));
       ASSERT_EQ(icrc_start(some.data(), network, transport), expected) << network << ' ' << transport;
       ASSERT_EQ(icrc_start_copied(some.data(), network, transport), expected) << network << ' ' << transport;
-      if (icrc_folds()) {
-        ASSERT_EQ(icrc_start_folded(some.data(), network, transport), expected)
-            << network << ' ' << transport;
+      for (const bool wide : {false, true}) {
+        if (wide ? !icrc_is_wide() : !icrc_folds()) continue;
+        ASSERT_EQ(icrc_start_folded(some.data(), network, transport, wide), expected)
+            << network << ' ' << transport << ' ' << wide;
       }
     }
+  }
+}
+
+TEST(InvariantCrc, is_continued_and_copied_over_any_number_of_bytes) {
+  const auto all = random_bytes(kMost);
+  for (std::size_t count = 0; count <= kMost; count += count < 800 ? 1 : 61) {
+    const std::vector<std::byte> some(all.end() - static_cast<std::ptrdiff_t>(count), all.end());
+    const auto start = static_cast<std::uint32_t>(count * 0x9E3779B9u);
+    const std::uint32_t expected = bit_by_bit(start, some);
+    ASSERT_EQ(icrc_continue(start, some), expected) << count;
+    std::vector<std::byte> copy(count);
+    ASSERT_EQ(icrc_copy(start, some, copy.data()), expected) << count;
+    ASSERT_EQ(copy, some) << count;
   }
 }
 

@@ -12,8 +12,8 @@ import statistics
 import sys
 
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
-import verbs_test  # noqa: E402
-from lab import ROCE_HOST, need_lab, pack  # noqa: E402
+import verbs_lab  # noqa: E402
+from lab import ROCE_HOST, Failed, need_lab, pack  # noqa: E402
 
 GOAL = 1.02
 PROGRAMS = ("controlplane/sluice-controlplane", "sluice-dataplane", "cli/sluicectl", "cli/sluice-bench")
@@ -30,17 +30,17 @@ def processor_s(bench):
 
 def cost_of_a_call(bench, load):
     before = processor_s(bench)
-    report = verbs_test.report_of(bench.server.sh(f"export LD_LIBRARY_PATH={CLIENT}/lib\n{CLIENT}/sluice-bench --device verbs "
-                                                  f"--server {ROCE_HOST} --port 20059 --seconds {SECONDS} --json {load}"))
+    report = verbs_lab.report_of(bench.server.sh(f"export LD_LIBRARY_PATH={CLIENT}/lib\n{CLIENT}/sluice-bench --device verbs "
+                                                 f"--server {ROCE_HOST} --port 20059 --seconds {SECONDS} --json {load}"))
     if report["errors"] or not report["operations"]:
-        raise verbs_test.Failed(str(report))
+        raise Failed(str(report))
     return (processor_s(bench) - before) / report["operations"]
 
 
 def round_of(bench, build):
     """Starts the planes of a build, and returns the processor time of a call of each load."""
-    verbs_test.SLUICE = f"/mnt/host/{build}"
-    bench.start("bench", verbs_test.EXPORT, mount_port=20058, port=20059)
+    verbs_lab.SLUICE = f"/mnt/host/{build}"
+    bench.start("bench", verbs_lab.EXPORT, mount_port=20058, port=20059)
     try:
         return {name: cost_of_a_call(bench, load) for name, load in LOADS.items()}
     finally:
@@ -61,7 +61,7 @@ def main():
     before, after = sys.argv[1:3]
     rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 4
     need_lab()
-    bench = verbs_test.VerbsBench([f"{after}/{program}" for program in PROGRAMS])
+    bench = verbs_lab.VerbsBench([f"{after}/{program}" for program in PROGRAMS])
     try:
         bench.stop("admin")
         pack_before(bench, before)

@@ -54,6 +54,17 @@ Status MemoryService::may_change_directory(const Target& directory, std::string_
   return allows(inode, directory.credential, kWrite | kExecute) ? Status::Ok : Status::Acces;
 }
 
+/// Returns true if the directory has an entry of this name.
+bool MemoryService::is_taken(const Target& directory, std::string_view name) const noexcept {
+  return is_dot(name) || fs_.lookup(directory.number, name) != 0;
+}
+
+/// Checks if the caller may add the entry `name`, which must not exist, to `directory`.
+Status MemoryService::may_add(const Target& directory, std::string_view name) const noexcept {
+  const Status status = may_change_directory(directory, name);
+  return status == Status::Ok && is_taken(directory, name) ? Status::Exist : status;
+}
+
 /// If the sticky bit is set, only the owners of the entry and of the directory may remove it.
 Status MemoryService::may_remove(const Target& directory, const Inode& victim) const noexcept {
   const Inode& parent = fs_.inode(directory.number);
@@ -186,9 +197,7 @@ void MemoryService::mkdir(Call& call, xdr::Reader& in) noexcept {
   const Target directory = target(call, handle);
   if (directory.status != Status::Ok) return end_create(call, directory.status, 0, {});
   const WccBefore before = wcc_before(fs_, directory.number);
-  Status status = may_change_directory(directory, name);
-  if (status == Status::Ok && (is_dot(name) || fs_.lookup(directory.number, name) != 0))
-    status = Status::Exist;
+  Status status = may_add(directory, name);
   if (status == Status::Ok && fs_.inode(directory.number).links >= kMaxLinks) status = Status::MLink;
   if (status != Status::Ok) return end_create(call, status, 0, before);
   const FileSystem::Found made = make(directory, name, {.type = FileType::Directory, .mode = 0755}, set);
@@ -204,9 +213,7 @@ void MemoryService::symlink(Call& call, xdr::Reader& in) noexcept {
   const Target directory = target(call, handle);
   if (directory.status != Status::Ok) return end_create(call, directory.status, 0, {});
   const WccBefore before = wcc_before(fs_, directory.number);
-  Status status = may_change_directory(directory, name);
-  if (status == Status::Ok && (is_dot(name) || fs_.lookup(directory.number, name) != 0))
-    status = Status::Exist;
+  Status status = may_add(directory, name);
   if (status == Status::Ok) status = check_path(path);
   if (status != Status::Ok) return end_create(call, status, 0, before);
   const FileSystem::Found made = make(directory, name, {.type = FileType::Symlink, .mode = 0777}, set);
@@ -242,8 +249,7 @@ void MemoryService::mknod(Call& call, xdr::Reader& in) noexcept {
   const WccBefore before = wcc_before(fs_, directory.number);
   Status status = special ? may_change_directory(directory, name) : Status::BadType;
   if (status == Status::Ok && device && directory.credential.uid != 0) status = Status::Perm;
-  if (status == Status::Ok && (is_dot(name) || fs_.lookup(directory.number, name) != 0))
-    status = Status::Exist;
+  if (status == Status::Ok && is_taken(directory, name)) status = Status::Exist;
   if (status != Status::Ok) return end_create(call, status, 0, before);
   const FileSystem::Found made = make(directory, name, what, set);
   end_create(call, made.status, made.number, before);
@@ -263,8 +269,7 @@ void MemoryService::link(Call& call, xdr::Reader& in) noexcept {
   if (status == Status::Ok && fs_.inode(file.number).export_id != fs_.inode(directory.number).export_id)
     status = Status::XDev;
   if (status == Status::Ok && fs_.inode(file.number).type == FileType::Directory) status = Status::Inval;
-  if (status == Status::Ok && (is_dot(name) || fs_.lookup(directory.number, name) != 0))
-    status = Status::Exist;
+  if (status == Status::Ok && is_taken(directory, name)) status = Status::Exist;
   if (status == Status::Ok) status = fs_.link(directory.number, name, file.number);
   put_status(call.results(), status);
   put_post_op_attr(call.results(), fs_, file.number);

@@ -307,58 +307,61 @@ void MemoryService::access(Call& call, xdr::Reader& in) noexcept {
 
 // --- The file system as a whole ------------------------------------------------------------------
 
-void MemoryService::fsstat(Call& call, xdr::Reader& in) noexcept {
+/// Begins the results of a procedure whose only argument is a handle, with the attributes of the object.
+/// Returns null if the call has ended with an error.
+xdr::Writer* MemoryService::begin_of_object(Call& call, xdr::Reader& in) noexcept {
   const auto handle = in.opaque(kMaxNfsHandle);
-  if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
+  if (!in.ok()) {
+    call.complete(rpc::AcceptStat::GarbageArgs);
+    return nullptr;
+  }
   const Target object = target(call, handle);
-  if (object.status != Status::Ok) return end_with_attr(call, object.status, 0);
+  if (object.status != Status::Ok) {
+    end_with_attr(call, object.status, 0);
+    return nullptr;
+  }
+  put_status(call.results(), Status::Ok);
+  put_post_op_attr(call.results(), fs_, object.number);
+  return &call.results();
+}
+
+void MemoryService::fsstat(Call& call, xdr::Reader& in) noexcept {
+  xdr::Writer* const out = begin_of_object(call, in);
+  if (out == nullptr) return;
   const ExportUse& use = fs_.use(current_export_);
   const std::uint64_t capacity = fs_.blocks().capacity_bytes();
   const std::uint64_t total = use.quota_bytes != 0 ? smaller_of(use.quota_bytes, capacity) : capacity;
   const std::uint64_t left = total > use.used_bytes ? total - use.used_bytes : 0;
   const std::uint64_t free_bytes = smaller_of(left, fs_.free_bytes());
-  xdr::Writer& out = call.results();
-  put_status(out, Status::Ok);
-  put_post_op_attr(out, fs_, object.number);
   for (const std::uint64_t value : {total, free_bytes, free_bytes, std::uint64_t{fs_.max_files()},
                                     fs_.free_files(), fs_.available_files(current_export_)})
-    out.u64(value);
-  out.u32(0);  // invarsec: may change immediately
+    out->u64(value);
+  out->u32(0);  // invarsec: may change immediately
   succeed(call, Status::Ok);
 }
 
 void MemoryService::fsinfo(Call& call, xdr::Reader& in) noexcept {
   enum : std::uint32_t { kLinks = 1, kSymlinks = 2, kHomogeneous = 8, kCanSetTime = 16 };
-  const auto handle = in.opaque(kMaxNfsHandle);
-  if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
-  const Target object = target(call, handle);
-  if (object.status != Status::Ok) return end_with_attr(call, object.status, 0);
-  xdr::Writer& out = call.results();
-  put_status(out, Status::Ok);
-  put_post_op_attr(out, fs_, object.number);
+  xdr::Writer* const out = begin_of_object(call, in);
+  if (out == nullptr) return;
   for (const std::uint32_t value : {max_io_bytes_, max_io_bytes_, kSmallBytes, max_io_bytes_, max_io_bytes_,
                                     kSmallBytes, kMaxReaddirBytes})
-    out.u32(value);
-  out.u64(kMaxFileBytes);
-  put_time(out, 1);  // time_delta: a nanosecond
-  out.u32(kLinks | kSymlinks | kHomogeneous | kCanSetTime);
+    out->u32(value);
+  out->u64(kMaxFileBytes);
+  put_time(*out, 1);  // time_delta: a nanosecond
+  out->u32(kLinks | kSymlinks | kHomogeneous | kCanSetTime);
   succeed(call, Status::Ok);
 }
 
 void MemoryService::pathconf(Call& call, xdr::Reader& in) noexcept {
-  const auto handle = in.opaque(kMaxNfsHandle);
-  if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
-  const Target object = target(call, handle);
-  if (object.status != Status::Ok) return end_with_attr(call, object.status, 0);
-  xdr::Writer& out = call.results();
-  put_status(out, Status::Ok);
-  put_post_op_attr(out, fs_, object.number);
-  out.u32(kMaxLinks);
-  out.u32(kMaxNameBytes);
-  out.boolean(true);   // no_trunc
-  out.boolean(true);   // chown_restricted
-  out.boolean(false);  // case_insensitive
-  out.boolean(true);   // case_preserving
+  xdr::Writer* const out = begin_of_object(call, in);
+  if (out == nullptr) return;
+  out->u32(kMaxLinks);
+  out->u32(kMaxNameBytes);
+  out->boolean(true);   // no_trunc
+  out->boolean(true);   // chown_restricted
+  out->boolean(false);  // case_insensitive
+  out->boolean(true);   // case_preserving
   succeed(call, Status::Ok);
 }
 

@@ -222,6 +222,8 @@ class MemoryService final : public Service {
   }
   Status may_search(const Target& directory, std::string_view name) const noexcept;
   Status may_change_directory(const Target& directory, std::string_view name) const noexcept;
+  bool is_taken(const Target& directory, std::string_view name) const noexcept;
+  Status may_add(const Target& directory, std::string_view name) const noexcept;
   Status may_remove(const Target& directory, const Inode& victim) const noexcept;
   Status set_attributes(const Target& target, const SetAttributes& set) noexcept;
   static void strip_set_id(Inode& inode) noexcept;
@@ -261,6 +263,7 @@ class MemoryService final : public Service {
   void end_create(Call& call, Status status, InodeNumber made, const WccBefore& before) noexcept;
   void end_with_wcc(Call& call, Status status, const WccBefore& before) noexcept;
   void end_with_attr(Call& call, Status status, InodeNumber number) noexcept;
+  xdr::Writer* begin_of_object(Call& call, xdr::Reader& in) noexcept;
   void end_removal(Call& call, xdr::Reader& in, bool directory) noexcept;
   void list_directory(Call& call, xdr::Reader& in, bool plus) noexcept;
   void succeed(Call& call, Status status) noexcept;

@@ -17,6 +17,21 @@ namespace {
 enum : std::uint32_t { kExchangeId = 42, kCreateSession = 43 };
 static_assert(std::size(kNfs4Attributes) == kMaxWrite + 1);
 
+/// Calls `change` for each operation of a reply, with its number, its results after the status, and a reader
+/// of these.
+template <class Change>
+void for_each_result(std::span<std::byte> results, service::PlacedResults* placed, const Change& change) {
+  constexpr std::size_t kBehindStatus = 8;
+  CompoundWalker walker(results, CompoundWalker::What::Reply, placed);
+  CompoundWalker::Operation operation;
+  while (walker.next(operation)) {
+    const std::size_t begin = operation.begin + kBehindStatus;
+    const auto body = results.subspan(begin, operation.end - begin);
+    ValueReader in(body);
+    change(operation.number, body, in);
+  }
+}
+
 /// Reads a number at the reader's position in `bytes`, and lowers it in place to `most` if it is larger.
 void lower_u32(std::span<std::byte> bytes, xdr::Reader& reader, std::uint32_t most) noexcept {
   const std::size_t at = reader.position();
@@ -100,23 +115,17 @@ bool nfs4_announces_sizes(std::uint32_t procedure, std::span<const std::byte> ar
 
 void cap_nfs4_sizes(std::span<std::byte> results, const service::CarriedSizes& most,
                     service::PlacedResults* placed) {
-  constexpr std::size_t kBehindStatus = 8;
-  CompoundWalker walker(results, CompoundWalker::What::Reply, placed);
-  CompoundWalker::Operation operation;
-  while (walker.next(operation)) {
-    const std::size_t begin = operation.begin + kBehindStatus;
-    const auto body = results.subspan(begin, operation.end - begin);
-    ValueReader in(body);
-    if (operation.number == kOpGetAttr) {
+  for_each_result(results, placed, [&](std::uint32_t operation, std::span<std::byte> body, ValueReader& in) {
+    if (operation == kOpGetAttr) {
       cap_fattr(body, in, most);
-    } else if (operation.number == kOpReadDir) {
+    } else if (operation == kOpReadDir) {
       cap_entries(body, most);
-    } else if (operation.number == kCreateSession) {
+    } else if (operation == kCreateSession) {
       in.skip("wwwwww");  // session, sequence, flags
       cap_channel(body, in, most.message_bytes);
       cap_channel(body, in, most.message_bytes);
     }
-  }
+  });
 }
 
 // --- Information with which a client would bypass the gateway: pNFS (RFC 8881, section 12) and the locations
@@ -226,21 +235,15 @@ std::optional<std::size_t> unknown_nfs4_operation_at(std::uint32_t procedure,
 
 void withhold_in_nfs4_results(std::span<std::byte> results, const service::Withheld& withheld,
                               service::PlacedResults* placed) {
-  constexpr std::size_t kBehindStatus = 8;
   const Attributes attributes = withheld_attributes(withheld);
-  CompoundWalker walker(results, CompoundWalker::What::Reply, placed);
-  CompoundWalker::Operation operation;
-  while (walker.next(operation)) {
-    const std::size_t begin = operation.begin + kBehindStatus;
-    const auto body = results.subspan(begin, operation.end - begin);
-    ValueReader in(body);
-    if (operation.number == kOpGetAttr)
+  for_each_result(results, placed, [&](std::uint32_t operation, std::span<std::byte> body, ValueReader& in) {
+    if (operation == kOpGetAttr)
       clear_supported(body, in, attributes);
-    else if (operation.number == kOpReadDir)
+    else if (operation == kOpReadDir)
       clear_supported_of_entries(body, attributes);
-    else if (operation.number == kExchangeId && withheld.pnfs)
+    else if (operation == kExchangeId && withheld.pnfs)
       clear_roles(body);
-  }
+  });
 }
 
 // --- Upper bound of the results of a COMPOUND (RFC 8267, section 6.2), from its arguments and the grammar of

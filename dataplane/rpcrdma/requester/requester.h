@@ -204,6 +204,7 @@ class Requester {
   std::uint32_t segments_of(std::span<const rdma::Sge> pieces,
                             std::uint64_t bytes = ~std::uint64_t{0}) const noexcept;
   std::uint32_t segments_of(std::uint64_t bytes) const noexcept;
+  std::uint32_t take_read_segments(const Slot& slot, std::span<const rdma::Sge>& pieces) const noexcept;
   std::uint32_t max_segment_bytes() const noexcept;
   bool may_send(const Slot& slot) noexcept;
   bool send(Slot& slot) noexcept;

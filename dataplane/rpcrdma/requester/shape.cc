@@ -36,6 +36,18 @@ std::uint32_t Requester::segments_of(std::span<const rdma::Sge> pieces, std::uin
   return segments;
 }
 
+/// Returns the number of segments of the Read items, and removes their pieces from the beginning of `pieces`.
+std::uint32_t Requester::take_read_segments(const Slot& slot,
+                                            std::span<const rdma::Sge>& pieces) const noexcept {
+  std::uint32_t segments = 0;
+  for (std::uint32_t i = 0; i < slot.read_items; ++i) {
+    if (slot.arguments == Slot::Arguments::InChunks)
+      segments += segments_of(pieces.first(slot.chunks->read_pieces[i]));
+    pieces = pieces.subspan(slot.chunks->read_pieces[i]);
+  }
+  return segments;
+}
+
 /// Returns true for the common call: no chunks, and one Send for the call and one for its reply.
 template <std::uint32_t kVersion>
 bool Requester::is_plain(const Slot& slot) const noexcept {
@@ -90,16 +102,11 @@ Requester::Shape Requester::shape_v2(const Slot& slot) const noexcept {
 Requester::Shape Requester::shape_v2(const Slot& slot, bool long_call, bool reply_chunk) const noexcept {
   Shape shape{.version_2 = true};
   const std::uint32_t limit = link_->send_bytes();
-  std::uint32_t read_segments = 0;
   std::uint32_t write_segments = 0;
   std::size_t write_bytes = 0;
   std::uint64_t reply_bytes = slot.max_reply_bytes;
   std::span<const rdma::Sge> pieces{slot.chunks->pieces.data(), slot.piece_count};
-  for (std::uint32_t i = 0; i < slot.read_items; ++i) {
-    if (slot.arguments == Slot::Arguments::InChunks)
-      read_segments += segments_of(pieces.first(slot.chunks->read_pieces[i]));
-    pieces = pieces.subspan(slot.chunks->read_pieces[i]);
-  }
+  std::uint32_t read_segments = take_read_segments(slot, pieces);
   for (std::uint32_t i = 0; i < slot.write_items; ++i) {
     if (slot.results_in_reply) {
       reply_bytes += xdr::padded(slot.chunks->write_offers[i]);
@@ -135,14 +142,9 @@ Requester::Shape Requester::shape_v2(const Slot& slot, bool long_call, bool repl
 Requester::Shape Requester::shape_v1(const Slot& slot) const noexcept {
   const ConnectionConfig& connection = link_->config();
   Shape shape;
-  std::uint32_t read_segments = 0;
   std::size_t write_bytes = 0;
   std::span<const rdma::Sge> pieces{slot.chunks->pieces.data(), slot.piece_count};
-  for (std::uint32_t i = 0; i < slot.read_items; ++i) {
-    if (slot.arguments == Slot::Arguments::InChunks)
-      read_segments += segments_of(pieces.first(slot.chunks->read_pieces[i]));
-    pieces = pieces.subspan(slot.chunks->read_pieces[i]);
-  }
+  const std::uint32_t read_segments = take_read_segments(slot, pieces);
   for (std::uint32_t i = 0; i < slot.write_items; ++i) {
     const std::uint32_t segments = segments_of(pieces.first(slot.chunks->write_pieces[i]));
     write_bytes += kDiscriminatorBytes + 4 + segments * kSegmentBytes;

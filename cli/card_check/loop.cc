@@ -41,6 +41,22 @@ ibv_device_attr attributes_of(ibv_context* context) {
   return attributes;
 }
 
+ibv_send_wr request_of(std::uint64_t wr_id, ibv_wr_opcode opcode, std::span<ibv_sge> pieces) {
+  ibv_send_wr wr{};
+  wr.wr_id = wr_id;
+  wr.opcode = opcode;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.sg_list = pieces.data();
+  wr.num_sge = static_cast<int>(pieces.size());
+  return wr;
+}
+
+ibv_send_wr read_of(std::uint64_t wr_id, std::span<ibv_sge> into, std::uint64_t address, std::uint32_t rkey) {
+  ibv_send_wr wr = request_of(wr_id, IBV_WR_RDMA_READ, into);
+  wr.wr.rdma = {.remote_addr = address, .rkey = rkey};
+  return wr;
+}
+
 ibv_gid_entry gid_at(ibv_context* context, std::optional<std::uint32_t> index) {
   for (const ibv_gid_entry& entry : verbs::gids_of(context))
     if (verbs::is_usable_gid(entry, subject().port) && (!index || entry.gid_index == *index)) return entry;
@@ -185,10 +201,7 @@ ibv_mw* Loop::allocate_window() {
 
 std::uint32_t Loop::bind(ibv_mw* window, std::size_t at, std::size_t bytes, unsigned access) {
   const std::uint32_t rkey = ibv_inc_rkey(window->rkey);
-  ibv_send_wr wr{};
-  wr.wr_id = 0xB14D;
-  wr.opcode = IBV_WR_BIND_MW;
-  wr.send_flags = IBV_SEND_SIGNALED;
+  ibv_send_wr wr = request_of(0xB14D, IBV_WR_BIND_MW);
   wr.bind_mw = {
       .mw = window,
       .rkey = rkey,

@@ -49,6 +49,11 @@ ibv_device_attr attributes_of(ibv_context* context);
 /// Returns the GID of this index, or the first usable one. Throws LoopError.
 ibv_gid_entry gid_at(ibv_context* context, std::optional<std::uint32_t> index);
 
+/// Returns a signaled work request for these pieces, which have to remain until it is posted.
+ibv_send_wr request_of(std::uint64_t wr_id, ibv_wr_opcode opcode, std::span<ibv_sge> pieces = {});
+/// Returns an RDMA Read into these pieces.
+ibv_send_wr read_of(std::uint64_t wr_id, std::span<ibv_sge> into, std::uint64_t address, std::uint32_t rkey);
+
 class Loop {
  public:
   /// Creates and connects the queue pairs. Throws LoopError.
@@ -70,13 +75,7 @@ class Loop {
   /// Posts a signaled Send of the first `bytes` of the memory at the left end. Returns zero or an errno.
   int send(std::uint64_t wr_id, std::uint32_t bytes) {
     ibv_sge piece = sge(0, bytes);
-    ibv_send_wr wr{};
-    wr.wr_id = wr_id;
-    wr.opcode = IBV_WR_SEND;
-    wr.send_flags = IBV_SEND_SIGNALED;
-    wr.sg_list = &piece;
-    wr.num_sge = 1;
-    return post(left(), wr);
+    return post(left(), request_of(wr_id, IBV_WR_SEND, {&piece, 1}));
   }
   /// The rkey of the whole memory, for accesses without a window.
   std::uint32_t rkey() const noexcept { return region_->rkey; }

@@ -52,17 +52,6 @@ INSTANTIATE_TEST_SUITE_P(, Loopback, testing::ValuesIn(kVariants), name_of);
 
 constexpr const char* kNoInterface = "the provider has no extended interface";
 
-ibv_send_wr read_of(std::uint64_t wr_id, std::span<ibv_sge> into, std::uint64_t address, std::uint32_t rkey) {
-  ibv_send_wr wr{};
-  wr.wr_id = wr_id;
-  wr.opcode = IBV_WR_RDMA_READ;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.sg_list = into.data();
-  wr.num_sge = static_cast<int>(into.size());
-  wr.wr.rdma = {.remote_addr = address, .rkey = rkey};
-  return wr;
-}
-
 TEST_P(Loopback, reads_bring_every_byte_into_1_to_16_pieces) {
   constexpr std::size_t kBytes = 200;
   constexpr std::size_t kTarget = 1u << 16;

@@ -9,13 +9,7 @@ ibv_wc_status read_status(Loop& loop, std::uint64_t wr_id, std::ptrdiff_t at, st
                           std::uint32_t rkey) {
   constexpr std::size_t kTarget = 1u << 17;
   ibv_sge into = loop.sge(kTarget, bytes);
-  ibv_send_wr wr{};
-  wr.wr_id = wr_id;
-  wr.opcode = IBV_WR_RDMA_READ;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.sg_list = &into;
-  wr.num_sge = 1;
-  wr.wr.rdma = {.remote_addr = loop.address(0) + static_cast<std::uint64_t>(at), .rkey = rkey};
+  const ibv_send_wr wr = read_of(wr_id, {&into, 1}, loop.address(0) + static_cast<std::uint64_t>(at), rkey);
   return loop.post(loop.right(), wr) == 0 ? loop.await(wr_id).status : IBV_WC_GENERAL_ERR;
 }
 
@@ -48,12 +42,7 @@ ibv_wc_status status_of_local_error() {
   Loop loop({});
   ibv_sge outside = loop.sge(0, 64);
   outside.lkey ^= 0xDEAD00;
-  ibv_send_wr wr{};
-  wr.wr_id = 1;
-  wr.opcode = IBV_WR_SEND;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.sg_list = &outside;
-  wr.num_sge = 1;
+  const ibv_send_wr wr = request_of(1, IBV_WR_SEND, {&outside, 1});
   return loop.post(loop.left(), wr) == 0 ? loop.await(1).status : IBV_WC_GENERAL_ERR;
 }
 

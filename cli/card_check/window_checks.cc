@@ -17,10 +17,7 @@ constexpr unsigned kRead = IBV_ACCESS_REMOTE_READ;
 constexpr std::size_t kTarget = 1u << 16;
 
 ibv_send_wr invalidation_of(std::uint64_t wr_id, ibv_wr_opcode opcode, std::uint32_t rkey) {
-  ibv_send_wr wr{};
-  wr.wr_id = wr_id;
-  wr.opcode = opcode;
-  wr.send_flags = IBV_SEND_SIGNALED;
+  ibv_send_wr wr = request_of(wr_id, opcode);
   wr.invalidate_rkey = rkey;
   return wr;
 }
@@ -77,14 +74,7 @@ TEST_F(Windows, a_window_is_not_valid_on_another_queue_pair) {
   if (!make()) GTEST_SKIP() << kNoWindows;
   // The RDMA Read arrives on a queue pair to which the window is not bound.
   ibv_sge into = loop_->sge(kTarget, 64);
-  ibv_send_wr wr{};
-  wr.wr_id = 1;
-  wr.opcode = IBV_WR_RDMA_READ;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.sg_list = &into;
-  wr.num_sge = 1;
-  wr.wr.rdma = {.remote_addr = loop_->address(0), .rkey = rkey_};
-  ASSERT_EQ(loop_->post(loop_->left(), wr), 0);
+  ASSERT_EQ(loop_->post(loop_->left(), read_of(1, {&into, 1}, loop_->address(0), rkey_)), 0);
   EXPECT_EQ(loop_->await(1).status, IBV_WC_REM_ACCESS_ERR);
 }
 

@@ -52,6 +52,20 @@ Segments read_segments(xdr::Reader& reader) {
   return result;
 }
 
+/// Reads the four words that begin a reply of either version. Throws Failure with the version's names of the
+/// message type and of the error if the message has another type.
+RawReply read_prefix(xdr::Reader& reader, const char* type, const char* error_name, std::uint32_t error) {
+  RawReply result;
+  result.xid = reader.u32();
+  result.version = reader.u32();
+  result.credit = reader.u32();
+  result.proc = reader.u32();
+  if (result.proc <= 1) return result;
+  std::string problem = std::string("The answer is no reply: ") + type + " is " + std::to_string(result.proc);
+  if (result.proc == 4) problem += std::string(", ") + error_name + " " + std::to_string(error);
+  throw Failure(problem + ".");
+}
+
 void read_lists(xdr::Reader& reader, RawReply& result) {
   if (reader.u32() != 0) throw Failure("A reply has a Read list (V1-090).");
   while (reader.boolean() && result.writes.size() < kMostEntries)
@@ -81,32 +95,15 @@ void expect_ok(Trial& trial, const Bytes& payload, const char* what) {
 
 RawReply read_v1(const Bytes& message) {
   xdr::Reader reader(message);
-  RawReply result;
-  result.xid = reader.u32();
-  result.version = reader.u32();
-  result.credit = reader.u32();
-  result.proc = reader.u32();
-  if (result.proc > 1)
-    throw Failure("The answer is no reply: rdma_proc is " + std::to_string(result.proc) +
-                  (result.proc == 4 ? ", rdma_err " + std::to_string(word_at(message, 4)) : std::string()) +
-                  ".");
+  RawReply result = read_prefix(reader, "rdma_proc", "rdma_err", word_at(message, 4));
   read_lists(reader, result);
   return result;
 }
 
 RawReply read_v2(const Bytes& message) {
   xdr::Reader reader(message);
-  RawReply result;
-  result.xid = reader.u32();
-  result.version = reader.u32();
-  result.credit = reader.u32();
-  result.proc = reader.u32();
-  const std::uint32_t flags = reader.u32();
-  if (result.proc > 1)
-    throw Failure("The answer is no reply: its type is " + std::to_string(result.proc) +
-                  (result.proc == 4 ? ", its error " + std::to_string(word_at(message, 5)) : std::string()) +
-                  ".");
-  if ((flags & v2::kResponse) == 0) throw Failure("A reply has no RESPONSE flag (V2-024).");
+  RawReply result = read_prefix(reader, "its type", "its error", word_at(message, 5));
+  if ((reader.u32() & v2::kResponse) == 0) throw Failure("A reply has no RESPONSE flag (V2-024).");
   reader.u32();
   read_lists(reader, result);
   return result;
@@ -206,6 +203,12 @@ ReadResult read_result(std::span<const std::byte> payload) {
   const auto rest = reader.rest();
   result.inline_data.assign(rest.begin(), rest.end());
   return result;
+}
+
+void expect_one_read(Trial& trial, const RawReply& reply, const Exposed& memory) {
+  trial.expect(read_result(reply.payload).count == kFileBytes && has_pattern(memory.bytes, kFileSeed),
+               "the READ succeeds");
+  trial.expect(trial.overheard() == 0, "one answer");
 }
 
 Bytes made_handle(std::span<const std::byte> payload) {

@@ -69,6 +69,25 @@ inline bool untouched(std::span<const std::byte> bytes) {
   return true;
 }
 
+/// Repeatable random numbers (xorshift64).
+class RandomNumbers {
+ public:
+  std::uint64_t next() {
+    state_ ^= state_ << 13;
+    state_ ^= state_ >> 7;
+    return state_ ^= state_ << 17;
+  }
+  /// Returns at least `least` bytes and at most 299 more.
+  Bytes message(std::size_t least) {
+    Bytes bytes(least + next() % 300);
+    for (std::byte& b : bytes) b = static_cast<std::byte>(next());
+    return bytes;
+  }
+
+ private:
+  std::uint64_t state_ = 88172645463325252ull;
+};
+
 /// Memory that the peer may access.
 struct Exposed {
   std::span<std::byte> bytes;

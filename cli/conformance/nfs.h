@@ -65,6 +65,8 @@ struct ReadResult {
 };
 /// Returns the result of a READ that succeeded.
 ReadResult read_result(std::span<const std::byte> payload);
+/// Checks that the reply is of a READ of the whole file into this memory, and that no other answer follows.
+void expect_one_read(Trial& trial, const RawReply& reply, const Exposed& memory);
 /// Returns the handle of a CREATE or SYMLINK that succeeded. Empty if the server has returned none.
 Bytes made_handle(std::span<const std::byte> payload);
 

@@ -193,18 +193,14 @@ TEST(Framing, V1_137_F_22_an_unknown_program_at_connect_time_changes_nothing) {
 
 TEST(Framing, V1_146_random_messages_neither_stop_nor_confuse_the_server) {
   ServerLab lab;
-  std::uint64_t state = 88172645463325252ull;
-  const auto next = [&state] {
-    return state ^= state << 13, state ^= state >> 7, state ^= state << 17, state;
-  };
+  RandomNumbers random;
   for (int i = 0; i < 5000; ++i) {
-    Bytes message(next() % 300);
-    for (auto& b : message) b = static_cast<std::byte>(next());
+    Bytes message = random.message(0);
     if (message.size() >= 16 && i % 2 == 0) {
       xdr::store_u32(message.data() + 4, 1);
-      xdr::store_u32(message.data() + 12, static_cast<std::uint32_t>(next() % 5));
+      xdr::store_u32(message.data() + 12, static_cast<std::uint32_t>(random.next() % 5));
       for (std::size_t at = 16; at + 4 <= message.size() && i % 4 == 0; at += 4)
-        xdr::store_u32(message.data() + at, static_cast<std::uint32_t>(next() % 3));
+        xdr::store_u32(message.data() + at, static_cast<std::uint32_t>(random.next() % 3));
     }
     lab.exchange(message);
     if (lab.connection->state() != rpcrdma::Connection::State::Open || lab.peer->failed) lab.reconnect();

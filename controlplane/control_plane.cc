@@ -267,17 +267,30 @@ void ControlPlane::check_configuration() {
   journal_->add(events::ConfigurationInForce{.generation = applied});
 }
 
+/// Waits at most `timeout_ms` for administrators and for results of tasks.
+void ControlPlane::wait(int timeout_ms) {
+  constexpr std::uint64_t kMillisecondNs = 1'000'000;
+  const std::uint64_t now = segment::monotonic_ns();
+  waited_.clear();
+  waited_.wake_at(admin_work_.pending() ? now
+                                        : now + static_cast<std::uint64_t>(timeout_ms) * kMillisecondNs);
+  admin_->prepare(waited_);
+  for (const int tasks : {tasks_.descriptor(), file_tasks_.descriptor()}) waited_.add(tasks, POLLIN);
+  waited_.wait(now);
+  woke_ns_ = smaller_of(segment::monotonic_ns(), larger_of(waited_.wake_ns(), now));
+}
+
 ControlPlane::Pass ControlPlane::poll(int timeout_ms) {
   check_thread();
   // The previous iteration is measured here, because the caller's work between two calls is part of it.
-  stalls_.turned(admin_->woke_ns(), segment::monotonic_ns());
-  admin_->wait(admin_work_.pending() ? 0 : timeout_ms, {tasks_.descriptor(), file_tasks_.descriptor()});
+  stalls_.turned(woke_ns_, segment::monotonic_ns());
+  wait(timeout_ms);
   const auto turn = ownership_->enter();
   if (!turn) return Pass::NotOurs;
   tasks_.deliver();
   file_tasks_.deliver();
   admin_work_.run();
-  admin_->serve();
+  admin_->poll(waited_, segment::monotonic_ns());
   const std::uint64_t now = segment::monotonic_ns();
   segment::beat(layout_.control_plane, now);
   notice_new_data_plane(now);

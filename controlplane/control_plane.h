@@ -36,6 +36,7 @@
 #include "controlplane/tasks/arena.h"
 #include "controlplane/topology.h"
 #include "controlplane/upstreams/address_manager.h"
+#include "dataplane/base/polled_service.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/base/thread_owner.h"
@@ -142,6 +143,7 @@ class ControlPlane final : public admin::Operations {
 
   /// Checks that the thread of the loop calls.
   void check_thread() const;
+  void wait(int timeout_ms);
   Configuration& changing() { return check_thread(), configuration_; }
   void make_servers();
   void make_sinks();
@@ -191,6 +193,8 @@ class ControlPlane final : public admin::Operations {
   bool data_part_replaced_ = false;
   std::uint64_t data_parts_cut_ = 0;
   std::string data_part_problem_;  ///< problem that was logged last
+  PollSet waited_;                 ///< descriptors of the last wait()
+  std::uint64_t woke_ns_ = 0;  ///< end of the last wait(), or its deadline if that was earlier; zero: none
   StallClock stalls_;
   upstreams::UpstreamMonitor reach_;
   DeviceMonitor devices_;

@@ -106,27 +106,18 @@ Access Server::access_of(std::uint32_t uid, const std::vector<std::uint32_t>& gi
   return member(read_gid_) ? Access::Read : Access::None;
 }
 
-void Server::wait(int timeout_ms, std::initializer_list<int> others) {
-  ready_ = {{listener_, POLLIN, 0}};
-  if (next_queued() != nullptr) timeout_ms = 0;
+void Server::prepare(PollSet& set) {
+  place_ = set.add(listener_, POLLIN);
+  if (next_queued() != nullptr) set.wake_at(0);
   for (const auto& client : clients_) {
-    // Do not block if the last poll() has left a complete request unanswered. While a client has an unread
-    // response, nothing is received from it.
-    if (client->has_request() && client->unsent.empty()) timeout_ms = 0;
+    // The server receives nothing from a client with an unread response.
+    if (client->has_request() && client->unsent.empty()) set.wake_at(0);
     const int awaited = client->held() ? 0 : client->unsent.empty() ? POLLIN : POLLOUT;
-    ready_.push_back({client->fd, static_cast<short>(awaited), 0});
+    client->place = set.add(client->fd, static_cast<short>(awaited));
   }
-  for (const int other : others) ready_.push_back({other, POLLIN, 0});
-  constexpr std::uint64_t kMillisecondNs = 1'000'000;
-  const std::uint64_t due_ns =
-      segment::monotonic_ns() + static_cast<std::uint64_t>(timeout_ms) * kMillisecondNs;
-  const int events = ::poll(ready_.data(), ready_.size(), timeout_ms);
-  woke_ns_ = std::min(segment::monotonic_ns(), due_ns);
-  if (events < 0) ready_.clear();
 }
 
-void Server::serve() {
-  if (ready_.empty()) return;
+void Server::poll(const PollSet& set, std::uint64_t /*now_ns*/) {
   ++polls_;
   if (pace_ != nullptr) pace_->begin_iteration();
   answers_left_ = kRequestsPerPoll;
@@ -136,7 +127,7 @@ void Server::serve() {
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t at = (polls_ + i) % count;
     Client& client = *clients_[at];
-    const bool reported = ready_[at + 1].revents != 0;
+    const bool reported = set.events(client.place) != 0;
     // Waiting clients are polled for no events, so a report means that the client has disconnected.
     const bool ended = client.held() && reported;
     const bool due = client.held() ? &client == next : reported || client.has_request();
@@ -144,9 +135,7 @@ void Server::serve() {
     ::close(std::exchange(client.fd, -1));
   }
   std::erase_if(clients_, [](const auto& client) { return client->fd < 0; });
-  const bool arrived = ready_[0].revents != 0;
-  ready_.clear();
-  if (arrived) accept_client();
+  if (set.events(place_) != 0) accept_client();
 }
 
 void Server::accept_client() {

@@ -8,12 +8,9 @@
 // may call methods that change nothing. Any other process gets an error response and is disconnected.
 #pragma once
 
-#include <poll.h>
-
 #include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +20,7 @@
 #include "controlplane/admin/socket_lock.h"
 #include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/owned.h"
+#include "dataplane/base/polled_service.h"
 #include "dataplane/base/setup_error.h"
 
 namespace sluice::admin {
@@ -78,7 +76,7 @@ inline constexpr int kRequestsPerTurn = 4;
 /// Maximum number of requests of all clients that one poll() answers. The longest answers take 1 ms each.
 inline constexpr int kRequestsPerPoll = 8;
 
-class Server {
+class Server final : public PolledService {
  public:
   /// Locks the path (socket_lock.h) and creates the socket under a temporary name until show(). Creates the
   /// directory if it is missing. Groups are given by name, or empty for none. Throws SetupError. `registry`
@@ -86,7 +84,7 @@ class Server {
   Server(const Registry& registry, const std::string& path, const std::string& change_group,
          const std::string& read_group, const Owner& owner = {}, std::uint64_t max_unread_ns = kMaxUnreadNs);
   /// Removes the socket if the path still refers to it.
-  ~Server();
+  ~Server() override;
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
@@ -101,18 +99,10 @@ class Server {
   std::uint64_t queued() const { return queued_; }
   /// Renames the socket to its path, and replaces the socket of a predecessor there. Throws SetupError.
   void show();
-  /// Waits at most `timeout_ms` for requests, or until one of the descriptors `others` is readable.
-  void wait(int timeout_ms, std::initializer_list<int> others = {});
-  /// Answers the requests that wait() has reported.
-  void serve();
-  /// Calls wait() and serve().
-  void poll(int timeout_ms) {
-    wait(timeout_ms);
-    serve();
-  }
-  /// Returns the time at which the last wait() returned, or its timeout if that was earlier, in ns of the
-  /// monotonic clock. Zero before the first wait().
-  std::uint64_t woke_ns() const { return woke_ns_; }
+  /// Registers the listener and the clients. The wait does not block while a complete request is unanswered.
+  void prepare(PollSet& set) override;
+  /// Answers requests of clients that `set` reports, and requests that the last poll() left unanswered.
+  void poll(const PollSet& set, std::uint64_t now_ns) override;
 
   /// Returns the access of a process with this user and these groups. Public for tests.
   Access access_of(std::uint32_t uid, const std::vector<std::uint32_t>& gids) const;
@@ -121,6 +111,7 @@ class Server {
   struct Client {
     int fd;
     Access access;
+    std::size_t place = PollSet::kNowhere;  ///< index in the last set
     Process process{};
     std::string received{};
     std::string unsent{};
@@ -170,7 +161,7 @@ class Server {
   std::int64_t change_gid_ = -1;  ///< group ID, or -1 for none
   std::int64_t read_gid_ = -1;
   std::vector<Owned<Client>> clients_;
-  std::vector<pollfd> ready_;  ///< result of wait() for the listener, then for each client, then for others
+  std::size_t place_ = PollSet::kNowhere;  ///< index of the listener in the last set
   Pace* pace_ = nullptr;
   int answers_left_ = 0;  ///< requests that this poll() may still answer
   std::uint64_t cut_off_ = 0;
@@ -178,7 +169,6 @@ class Server {
   std::uint64_t tickets_ = 0;
   std::uint64_t polls_ = 0;
   std::uint64_t accepted_ = 0;
-  std::uint64_t woke_ns_ = 0;
 };
 
 }  // namespace sluice::admin

@@ -6,9 +6,6 @@
 namespace sluice::tcp_clients_test {
 namespace {
 
-using tcp_upstream_test::record;
-using tcp_upstream_test::success;
-
 constexpr std::uint64_t kSecondNs = 1'000'000'000;
 constexpr std::uint32_t kPlaces = 4;
 constexpr std::uint8_t kHost = 1, kOther = 2, kThird = 3;

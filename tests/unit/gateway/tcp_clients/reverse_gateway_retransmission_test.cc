@@ -14,19 +14,9 @@ namespace {
 
 using conformance::RawCall;
 using tcp_upstream_test::ForwardLab;
-using tcp_upstream_test::nfs3;
-using tcp_upstream_test::opaque;
-using tcp_upstream_test::pattern;
-using tcp_upstream_test::success;
+using tcp_upstream_test::kSecond;
 
-constexpr std::uint64_t kSecond = 1'000'000'000;
 constexpr std::uint32_t kFirstProbeXid = 1u << 31;
-
-Bytes getattr(std::uint32_t xid) {
-  Bytes call = nfs3(ulb::kNfs3GetAttr, opaque(pattern(32, 5)));
-  xdr::store_u32(call.data(), xid);
-  return call;
-}
 
 /// A TCP client, the reverse gateway, and a server whose messages the test creates.
 class SlowServer {
@@ -39,7 +29,7 @@ class SlowServer {
   /// Decides for each call that arrives whether it is answered.
   std::function<bool(std::uint32_t xid)> answers = [](std::uint32_t) { return true; };
 
-  void call(std::uint32_t xid) { client_->send_record(getattr(xid)); }
+  void call(std::uint32_t xid) { client_->send_record(stuck_call(xid)); }
   /// Polls everything for this many seconds, in steps of one second.
   void pass(std::uint64_t seconds) {
     for (; seconds > 0; --seconds) {

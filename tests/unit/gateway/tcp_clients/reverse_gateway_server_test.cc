@@ -5,17 +5,12 @@
 
 #include "tests/conformance/raw_call.h"
 #include "tests/conformance/v2_lab.h"
-#include "tests/unit/gateway/tcp_clients/reverse_gateway_side.h"
-#include "tests/unit/gateway/tcp_upstream/forward_lab.h"
+#include "tests/unit/gateway/tcp_clients/reverse_gateway_lab.h"
 
 namespace sluice::tcp_clients_test {
 namespace {
 
 using conformance::RawCall;
-using tcp_upstream_test::nfs3;
-using tcp_upstream_test::opaque;
-using tcp_upstream_test::pattern;
-using tcp_upstream_test::success;
 
 constexpr std::uint32_t kCount = 9000;
 constexpr std::uint64_t kTurnNs = 10'000;
@@ -208,7 +203,7 @@ TEST(ReverseGatewayServer, behind_an_error_nothing_is_announced) {
 }
 
 TEST(ReverseGatewayServer, what_is_announced_behind_placed_data_is_lowered_too) {
-  enum : std::uint32_t { kGetAttr = 9, kRead = 25, kMaxRead = 1u << 30 };
+  constexpr std::uint32_t kMaxRead = 1u << 30;
   const auto attributes = [](std::uint32_t size) { return words({kGetAttr, 0, 1, kMaxRead, 8, 0, size}); };
   const Bytes before = success(7, words({0, 0, 2, kRead, 0, 1, kCount}));
   const Bytes data = pattern(kCount, 3);

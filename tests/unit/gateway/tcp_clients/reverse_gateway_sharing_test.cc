@@ -11,11 +11,6 @@
 namespace sluice::tcp_clients_test {
 namespace {
 
-using tcp_upstream_test::call_of;
-using tcp_upstream_test::pattern;
-using tcp_upstream_test::record;
-using tcp_upstream_test::success;
-
 /// Ends a client's time slice of its connection.
 void pass_turn(ReverseGatewayLab& lab) {
   lab.forward.pass(rdma_server::kTurnNs + 100'000'000);

@@ -11,8 +11,6 @@
 
 namespace sluice::tcp_upstream_test {
 
-inline constexpr std::uint64_t kSecond = 1'000'000'000;
-
 inline Bytes plain(std::uint32_t word = 0) {
   return unknown_call(words({word}));
 }

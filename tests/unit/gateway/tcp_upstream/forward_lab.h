@@ -22,6 +22,8 @@ namespace sluice::tcp_upstream_test {
 
 using rpcrdma::CallStatus;
 
+inline constexpr std::uint64_t kSecond = 1'000'000'000;
+
 /// Names of the upstreams, and of one that a reload assigns to a slot. All have the same addresses.
 inline constexpr const char* kName = "fake";
 inline constexpr const char* kNewcomer = "newcomer";
@@ -183,6 +185,11 @@ Bytes call_of(std::uint32_t program, std::uint32_t version, std::uint32_t proced
               const Bytes& arguments = {});
 Bytes nfs3(std::uint32_t procedure, const Bytes& arguments = {});
 Bytes opaque(std::span<const std::byte> data);
+/// Returns the message with this XID.
+inline Bytes with_xid(Bytes message, std::uint32_t xid) {
+  xdr::store_u32(message.data(), xid);
+  return message;
+}
 inline Bytes joined(std::initializer_list<Bytes> parts) {
   Bytes all;
   for (const Bytes& part : parts) append(all, part);

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/tcp/record_stream.h"
@@ -206,6 +207,7 @@ RecordStream::Step RecordStream::skip() noexcept {
 }
 
 RecordStream::Step RecordStream::next() noexcept {
+  SLUICE_INVARIANT_DEBUG(at_ <= filled_ && filled_ <= buffer_.size(), buffer_bounds);
   if (std::exchange(kept_, false)) return Step::Record;
   if (skipping_) return skip();
   for (;;) {
@@ -243,12 +245,15 @@ RecordStream::Step RecordStream::next() noexcept {
 }
 
 void RecordStream::lend(std::byte* memory) noexcept {
+  SLUICE_INVARIANT_DEBUG(memory != nullptr && memory_ == nullptr, pool_balance);
+  SLUICE_INVARIANT_DEBUG(joined_ + fragment_left_ <= max_record_bytes_, buffer_bounds);
   memory_ = memory;
   if (joined_ > 0) std::memcpy(memory_, buffer_.data() + begin_, joined_);
   begin_ = at_;
 }
 
 void RecordStream::reset() noexcept {
+  SLUICE_INVARIANT_DEBUG(memory_ == nullptr, pool_balance);
   record_ = {};
   kept_ = in_fragment_ = last_ = skipping_ = begun_ = false;
   empty_fragments_ = 0;

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "dataplane/base/fixed_containers.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
 #include "dataplane/tcp/uring.h"
 
@@ -44,6 +45,7 @@ class SendQueue {
 
   /// Queues a copy of `bytes`. Requires room_for().
   void copy(std::span<const std::byte> bytes) noexcept {
+    SLUICE_INVARIANT_DEBUG(bytes.size() <= kSendRingBytes - in_ring_, buffer_bounds);
     while (!bytes.empty()) {
       const std::size_t at = (ring_head_ + in_ring_) % kSendRingBytes;
       const std::size_t here = smaller_of(bytes.size(), kSendRingBytes - at);
@@ -83,6 +85,7 @@ class SendQueue {
       piece.data += here;
       piece.bytes -= here;
       if (piece.owner == nullptr) {
+        SLUICE_INVARIANT_DEBUG(piece.data - here == &ring_[ring_head_] && here <= in_ring_, ring_index);
         in_ring_ -= here;
         ring_head_ = (ring_head_ + here) % kSendRingBytes;
       }
@@ -92,6 +95,7 @@ class SendQueue {
       --pieces_;
       if (owner != nullptr) done(owner);
     }
+    SLUICE_INVARIANT_DEBUG(bytes == 0, buffer_bounds);
   }
 
   /// Drops everything, without reporting owners.
@@ -107,7 +111,10 @@ class SendQueue {
     void* owner = nullptr;  ///< owner of a referred piece; null if the bytes are in the ring
   };
   Piece& newest() noexcept { return queue_[(first_ + pieces_ - 1) % kMaxSendPieces]; }
-  void add(const Piece& piece) noexcept { queue_[(first_ + pieces_++) % kMaxSendPieces] = piece; }
+  void add(const Piece& piece) noexcept {
+    SLUICE_INVARIANT_DEBUG(pieces_ < kMaxSendPieces, ring_index);
+    queue_[(first_ + pieces_++) % kMaxSendPieces] = piece;
+  }
 
   FixedArray<std::byte> ring_;
   std::size_t ring_head_ = 0;

@@ -260,6 +260,7 @@ void StreamReceiver::offer(std::span<std::byte> room) noexcept {
 }
 
 void StreamReceiver::receive(int socket, std::span<std::byte> room) noexcept {
+  SLUICE_INVARIANT_DEBUG(!asked_, gateway_state);
   asked_ = true;
   if (!ready_) ready_ = register_buffers();
   if (!ready_) {
@@ -272,16 +273,19 @@ void StreamReceiver::receive(int socket, std::span<std::byte> room) noexcept {
 }
 
 void StreamReceiver::receive_all(int socket, std::span<std::byte> room) noexcept {
+  SLUICE_INVARIANT_DEBUG(!asked_ && !once_, gateway_state);
   asked_ = once_ = true;
   uring_.receive_all(target_, socket, room.data(), room.size());
 }
 
 std::optional<int> StreamReceiver::on_received(const Uring::Completion& end) noexcept {
+  SLUICE_INVARIANT_DEBUG(once_, gateway_state);
   once_ = false;
   return answer(end.result);
 }
 
 std::optional<int> StreamReceiver::on_received_again(const Uring::Completion& end) noexcept {
+  SLUICE_INVARIANT_DEBUG(again_, gateway_state);
   again_ = end.more;
   if (end.took_buffer) offered_ = false;
   if (end.result != -ENOBUFS) return answer(end.result);

@@ -101,6 +101,7 @@ class Uring {
 
   io_uring_sqe& prepare() noexcept;
   static void finish(io_uring_sqe& entry, void* target, Kind kind) noexcept {
+    SLUICE_INVARIANT_DEBUG((reinterpret_cast<std::uint64_t>(target) & kKindMask) == 0, table_index);
     entry.user_data = reinterpret_cast<std::uint64_t>(target) | static_cast<std::uint64_t>(kind);
   }
   bool kernel_has_work() const noexcept {

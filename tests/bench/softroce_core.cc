@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // softroce with both ends and a wire between them on one core, measured by the processor time of their
-// thread. A call is a Send; its answer is an RDMA Write of the data that a READ requests, and a Send. The
-// comparison is bare packets of the same sizes on the same wire. The result is the cost of a packet
-// independently of other programs; `valgrind --tool=callgrind --toggle-collect='*answer*'` gives it in
-// instructions.
+// thread. A call is a Send; its answer is an RDMA Write of the data that a READ requests, or an RDMA Read of
+// the data of a WRITE, and a Send. The comparison is bare packets of the same sizes on the same wire. The
+// result is the cost of a packet independently of other programs; instructions.py counts it in instructions.
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
@@ -31,6 +30,7 @@ struct Shape {
       68;  ///< headers of version 1 without chunks (RFC 8166), a call with AUTH_NONE (RFC 5531)
   std::uint32_t reply_bytes = 52;
   std::uint32_t data_bytes = 0;
+  SendOpcode data = SendOpcode::RdmaWrite;  ///< how the server moves the data
 };
 
 struct End {
@@ -62,6 +62,10 @@ class Core {
         client_.qp->bind_window(client_.device.allocate_window(), placed_.bytes, placed_.lkey, kRemoteWrite);
     if (!key) throw std::runtime_error("The window cannot be bound.");
     key_ = *key;
+    const auto readable =
+        client_.qp->bind_window(client_.device.allocate_window(), placed_.bytes, placed_.lkey, kRemoteRead);
+    if (!readable) throw std::runtime_error("The window cannot be bound.");
+    readable_ = *readable;
   }
 
   double calls_per_second(const Shape& shape, double seconds) {
@@ -110,25 +114,36 @@ class Core {
     post(client_, sent, shape.call_bytes, 0);
     for (std::uint32_t answered = 0; answered < calls;) {
       pair_.carry();
-      post(server_, received(server_), shape.reply_bytes, shape.data_bytes);
-      const std::uint32_t now = received(client_);
+      const Arrived at_server = arrived(server_);
+      if (shape.data == SendOpcode::RdmaRead) {
+        post_reads(at_server.messages, shape.data_bytes);
+        post(server_, at_server.reads, shape.reply_bytes, 0);
+      } else {
+        post(server_, at_server.messages, shape.reply_bytes, shape.data_bytes);
+      }
+      const std::uint32_t now = arrived(client_).messages;
       answered += now;
       const std::uint32_t more = std::min(now, calls - sent);
       post(client_, more, shape.call_bytes, 0);
       sent += more;
     }
   }
-  /// Returns the number of messages that have arrived since the last call.
-  static std::uint32_t received(End& end) {
-    std::array<WorkCompletion, kBurst> completions;
+  struct Arrived {
     std::uint32_t messages = 0;
+    std::uint32_t reads = 0;  ///< RDMA Reads that are complete
+  };
+  /// Polls an end, and returns what has arrived since the last call.
+  static Arrived arrived(End& end) {
+    std::array<WorkCompletion, kBurst> completions;
+    Arrived result;
     for (const WorkCompletion& each : std::span(completions).first(end.device.poll(completions))) {
       if (each.status != WcStatus::Success) throw std::runtime_error("The connection was lost.");
+      result.reads += each.opcode == WcOpcode::RdmaRead;
       if (each.opcode != WcOpcode::Receive) continue;
       end.repost(each.wr_id);
-      ++messages;
+      ++result.messages;
     }
-    return messages;
+    return result;
   }
   void exchange_packets(const Shape& shape, std::uint32_t exchanges) {
     std::array<rte_mbuf*, kBurst> packets;
@@ -149,6 +164,16 @@ class Core {
       if (receive(pair_.wire().left()) != kBurst) throw std::runtime_error("Packets were lost.");
       rte_pktmbuf_free_bulk(packets.data(), kBurst);
     }
+  }
+  void post_reads(std::uint32_t reads, std::uint32_t bytes) {
+    const Sge data{data_.bytes.data(), bytes, data_.lkey};
+    for (std::uint32_t i = 0; i < reads; ++i)
+      wrs_[i] = {.sges = {&data, 1},
+                 .remote_address = reinterpret_cast<std::uintptr_t>(placed_.bytes.data()),
+                 .rkey = readable_,
+                 .opcode = SendOpcode::RdmaRead};
+    if (server_.qp->post_send({wrs_.data(), reads}) != reads)
+      throw std::runtime_error("The send queue is full.");
   }
   void post(End& end, std::uint32_t messages, std::uint32_t bytes, std::uint32_t data_bytes) {
     if (messages == 0) return;
@@ -172,6 +197,7 @@ class Core {
   MemoryRegion placed_ = client_.device.allocate_memory(kMostData);
   MemoryRegion data_ = server_.device.allocate_memory(kMostData);
   Rkey key_{};
+  Rkey readable_{};
   rte_mempool* pool_ = rte_pktmbuf_pool_create("packets", 1023, 256, 0, RTE_MBUF_DEFAULT_BUF_SIZE, 0);
   std::array<SendWr, 2 * kBurst> wrs_;
 };
@@ -193,7 +219,10 @@ constexpr Side kSides[] = {
        return core().packet_exchanges_per_second(Shape{}, seconds);
      }},
     {"null", calls<Shape{}>},
+    {"getattr", calls<Shape{.call_bytes = 132, .reply_bytes = 140}>},
     {"read4k", calls<Shape{.call_bytes = 148, .reply_bytes = 184, .data_bytes = 4096}>},
+    {"write4k",
+     calls<Shape{.call_bytes = 176, .reply_bytes = 160, .data_bytes = 4096, .data = SendOpcode::RdmaRead}>},
     {"read1m", calls<Shape{.outstanding = 8, .call_bytes = 148, .reply_bytes = 184, .data_bytes = 1u << 20}>},
 };
 

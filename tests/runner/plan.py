@@ -21,7 +21,8 @@ QUICK = [
 ]
 
 REST = [
-    Build("interop programs", after=("product",), suites=("interop", "operations", "fault")),
+    Build("interop programs", after=("product",), suites=("interop", "operations", "fault", "instructions")),
+    Suite("instructions", after=("interop programs",), suite="instructions"),
     Suite("interop", after=("interop programs",), suite="interop"),
     Suite("operations", after=("interop programs",), suite="operations"),
     Suite("gateway_chaos", after=("product", "guest image"), suite="gateway_chaos"),

@@ -32,17 +32,15 @@ class Pair {
  public:
   Pair(std::uint32_t version, std::size_t outstanding)
       : fabric_(rdma::loopback::Fabric::in_process({.links = 2 * kConnections})),
-        server_(fabric_, {.connections = kConnections, .call_slots = 2 * kDepth}),
-        device_(rdma::loopback::make_device(fabric_, {.name = "client"})) {
+        server_(fabric_, {.connections = kConnections, .call_slots = 2 * kDepth}) {
     server_.start(&tsc);
-    client_ = connect_to(
-        *device_, {.connections = kConnections, .depth = kDepth, .version = version, .timeout_s = kPatienceS},
-        [this] {
-          server_.poll_cm();
-          server_.poll();
-        },
-        [this] { server_.pass_on(); });
-    calls_ = std::make_unique<ClosedLoop>(*client_, call_.message(), rpc::kMinReplyBytes, outstanding);
+    client_ = std::make_unique<ClientOfThread>(
+        fabric_,
+        ClientConfig{
+            .connections = kConnections, .depth = kDepth, .version = version, .timeout_s = kPatienceS},
+        &PolledServer::poll_all_of, &server_);
+    calls_ = std::make_unique<ClosedLoop<>>(client_->client(), SameCall(call_.message(), rpc::kMinReplyBytes),
+                                            outstanding);
     calls_->warm_up([this] { server_.poll(); });
   }
   /// Returns calls per second of the thread's processor time.
@@ -53,10 +51,9 @@ class Pair {
  private:
   std::shared_ptr<rdma::loopback::Fabric> fabric_;
   PolledServer server_;
-  std::unique_ptr<rdma::loopback::Loopback> device_;
-  std::unique_ptr<Client> client_;
+  std::unique_ptr<ClientOfThread> client_;
   CallBuilder call_{service::kNullProgram, service::kNullVersion, service::kNullProcedure, false};
-  std::unique_ptr<ClosedLoop> calls_;
+  std::unique_ptr<ClosedLoop<>> calls_;
 };
 
 template <std::uint32_t kVersion, std::size_t kOutstanding>

@@ -4,10 +4,10 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <thread>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "cli/bench/client.h"
@@ -53,6 +53,11 @@ class PolledServer {
       if (event.type == rdma::CmEventType::ConnectRequest) accept(event);
   }
   std::uint64_t time_ns() const noexcept { return now_ns_; }
+  /// Polls a server, for ClientOfThread.
+  static void poll_all_of(void* server) {
+    static_cast<PolledServer*>(server)->poll_cm();
+    static_cast<PolledServer*>(server)->poll();
+  }
 
  private:
   static rpcrdma::EngineConfig engine_config(const PolledServerConfig& of) {
@@ -80,23 +85,59 @@ class PolledServer {
   std::uint64_t now_ns_ = now_ns();
 };
 
-/// Connects a client to servers that this thread polls. The client's constructor waits for its connections,
-/// so another thread polls the servers until it returns. Then `pass_on` lets this thread poll them.
-template <typename PollServers, typename PassOn>
-std::unique_ptr<Client> connect_to(rdma::Device& device, const ClientConfig& config,
-                                   const PollServers& poll_servers, const PassOn& pass_on) {
-  std::atomic<bool> connected{false};
-  std::thread servers([&] {
-    while (!connected) {
-      poll_servers();
-      std::this_thread::yield();  // lets the client's thread run where threads are serialized (a tracer)
+/// A client of servers that the same thread polls. Its constructor connects, for which it polls the servers
+/// whenever it polls connection management.
+class ClientOfThread {
+ public:
+  using PollServers = void (*)(void* context);
+
+  /// `poll_servers` polls the servers and accepts their connections.
+  ClientOfThread(std::shared_ptr<rdma::loopback::Fabric> fabric, const ClientConfig& config,
+                 PollServers poll_servers, void* context)
+      : device_(rdma::loopback::make_device(std::move(fabric), {.name = "client"})),
+        manager_(*device_->connection_manager(), poll_servers, context),
+        client_(*device_, manager_, config) {
+    manager_.leave_servers();
+  }
+
+  rdma::Device& device() { return *device_; }
+  Client& client() { return client_; }
+
+ private:
+  class Manager final : public rdma::ConnectionManager {
+   public:
+    Manager(rdma::ConnectionManager& real, PollServers poll_servers, void* context)
+        : real_(real), poll_servers_(poll_servers), context_(context) {}
+    /// Stops polling the servers.
+    void leave_servers() noexcept { poll_servers_ = nullptr; }
+
+    void listen(std::uint16_t port) override { real_.listen(port); }
+    std::optional<rdma::CmId> connect(rdma::QueuePair& qp, std::uint16_t port,
+                                      std::span<const std::byte> private_data) noexcept override {
+      return real_.connect(qp, port, private_data);
     }
-  });
-  auto client = std::make_unique<Client>(device, *device.connection_manager(), config);
-  connected = true;
-  servers.join();
-  pass_on();
-  return client;
-}
+    bool accept(rdma::CmId id, rdma::QueuePair& qp,
+                std::span<const std::byte> private_data) noexcept override {
+      return real_.accept(id, qp, private_data);
+    }
+    void reject(rdma::CmId id, std::span<const std::byte> private_data) noexcept override {
+      real_.reject(id, private_data);
+    }
+    void disconnect(rdma::CmId id) noexcept override { real_.disconnect(id); }
+    std::size_t poll_events(std::span<rdma::CmEvent> events) noexcept override {
+      if (poll_servers_ != nullptr) poll_servers_(context_);
+      return real_.poll_events(events);
+    }
+
+   private:
+    rdma::ConnectionManager& real_;
+    PollServers poll_servers_;
+    void* context_;
+  };
+
+  std::unique_ptr<rdma::loopback::Loopback> device_;
+  Manager manager_;
+  Client client_;
+};
 
 }  // namespace sluice::bench

@@ -60,21 +60,15 @@ class MemoryExport {
       : fabric_(rdma::loopback::Fabric::in_process({.links = 4})),
         server_(fabric_, {}),
         memory_(server_.device().allocate_memory(64u << 20),
-                server_.device().allocate_memory(service::memory::kLargeBytes + 64), exports(), &now_ns),
-        device_(rdma::loopback::make_device(fabric_, {.name = "client"})) {
+                server_.device().allocate_memory(service::memory::kLargeBytes + 64), exports(), &now_ns) {
     server_.engine().add_service(memory_);
     server_.start(&now_ns);
-    client_ = connect_to(
-        *device_, {.timeout_s = 600},
-        [this] {
-          server_.poll_cm();
-          server_.poll();
-        },
-        [this] { server_.pass_on(); });
+    client_ = std::make_unique<ClientOfThread>(fabric_, ClientConfig{.timeout_s = 600},
+                                               &PolledServer::poll_all_of, &server_);
     const auto root = memory_.root_handle(0);
     file_ =
         make_file(root, [this](std::span<const std::byte> call) { return serve({.payload = call}, false); });
-    data_ = device_->allocate_memory(kWriteBytes);
+    data_ = client_->device().allocate_memory(kWriteBytes);
   }
 
   void getattr(bool wanted) { serve({.payload = call_message(kGetAttr, file_)}, wanted); }
@@ -109,9 +103,9 @@ class MemoryExport {
         waiting.reply = {reply.message().begin(), reply.message().end()};
       waiting.done = true;
     };
-    if (!client_->sessions()[0].requester->submit(request)) std::abort();
+    if (!client_->client().sessions()[0].requester->submit(request)) std::abort();
     while (!wait.done) {
-      client_->poll();
+      client_->client().poll();
       recorded(wanted, [this] { server_.poll(); });
     }
     expect_success(wait.reply);
@@ -121,8 +115,7 @@ class MemoryExport {
   std::shared_ptr<rdma::loopback::Fabric> fabric_;
   PolledServer server_;
   service::memory::MemoryService memory_;
-  std::unique_ptr<rdma::loopback::Loopback> device_;
-  std::unique_ptr<Client> client_;
+  std::unique_ptr<ClientOfThread> client_;
   rdma::MemoryRegion data_;
   Bytes file_;
 };

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reactors over the loopback driver, as in one process: the first one owns the files of a memory export, and
+// the others hand over their calls. Each reactor belongs to the thread that polls it.
+#pragma once
+
+#include <rte_cycles.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dataplane/service/cross_reactor_call.h"
+#include "dataplane/service/memory/memory_service.h"
+#include "tests/bench/polled_server.h"
+
+namespace sluice::bench {
+
+struct ReactorsConfig {
+  std::uint32_t reactors = 2;
+  std::uint16_t connections = 2;   ///< per reactor
+  std::uint32_t call_slots = 128;  ///< per connection
+};
+
+class Reactors {
+ public:
+  explicit Reactors(const ReactorsConfig& config)
+      : fabric_(rdma::loopback::Fabric::in_process(
+            {.links = 2 * config.reactors * std::uint32_t{config.connections}})),
+        owner_(fabric_, server(config, 0)),
+        data_(owner_.device().allocate_memory(64u << 20)),
+        zeros_(owner_.device().allocate_memory(service::memory::kLargeBytes + 64)),
+        memory_(data_, zeros_, exports(), &now_ns) {
+    owner_.engine().add_service(memory_);
+    for (std::uint32_t i = 1; i < config.reactors; ++i) {
+      callers_.push_back(std::make_unique<Caller>(fabric_, server(config, i)));
+      callers_.back()->hand_over({data_, zeros_}, memory_);
+    }
+    for (std::uint32_t i = 0; i < config.reactors; ++i) reactor(i).start(&tsc);
+  }
+  Reactors(const Reactors&) = delete;
+  Reactors& operator=(const Reactors&) = delete;
+
+  /// Returns the port of a reactor.
+  static std::uint16_t port(std::uint32_t i) { return static_cast<std::uint16_t>(kFirstPort + i); }
+  const std::shared_ptr<rdma::loopback::Fabric>& fabric() const { return fabric_; }
+  std::uint32_t count() const { return static_cast<std::uint32_t>(1 + callers_.size()); }
+  std::vector<std::byte> root() const {
+    const auto handle = memory_.root_handle(0);
+    return {handle.begin(), handle.end()};
+  }
+
+  /// Runs one iteration of a reactor.
+  void poll(std::uint32_t i) noexcept {
+    reactor(i).poll();
+    if (i > 0) {
+      callers_[i - 1]->calls->collect();
+      return;
+    }
+    for (const auto& caller : callers_) caller->calls->serve();
+  }
+  /// Does the periodic work of a reactor.
+  void control_pass(std::uint32_t i) {
+    reactor(i).poll_cm();
+    if (i == 0) background();
+  }
+  /// Does the periodic work of the files. Thread of the first reactor.
+  void background() noexcept { memory_.background(owner_.time_ns()); }
+  /// Lets another thread poll a reactor from now on.
+  void pass_on(std::uint32_t i) noexcept { reactor(i).pass_on(); }
+
+ private:
+  static constexpr std::uint16_t kFirstPort = 20049;
+
+  /// A reactor without files.
+  struct Caller {
+    Caller(std::shared_ptr<rdma::loopback::Fabric> fabric, const PolledServerConfig& config)
+        : server(std::move(fabric), config) {}
+    void hand_over(const std::vector<rdma::MemoryRegion>& regions, service::Service& to) {
+      std::vector<service::CrossReactorCall::KeyPair> keys;
+      for (const rdma::MemoryRegion& region : regions)
+        keys.push_back({region.lkey, server.device().register_memory(region.bytes).lkey});
+      calls =
+          std::make_unique<service::CrossReactorCall>(std::move(keys), server.engine().connection_count());
+      remote = std::make_unique<service::RemoteService>(*calls, to);
+      server.engine().add_service(*remote);
+    }
+
+    PolledServer server;
+    std::unique_ptr<service::CrossReactorCall> calls;
+    std::unique_ptr<service::RemoteService> remote;
+  };
+
+  static std::uint64_t tsc() noexcept { return rte_rdtsc(); }
+  static PolledServerConfig server(const ReactorsConfig& config, std::uint32_t i) {
+    static constexpr const char* kNames[] = {"reactor0", "reactor1", "reactor2", "reactor3",
+                                             "reactor4", "reactor5", "reactor6", "reactor7"};
+    return {.name = kNames[i],
+            .port = port(i),
+            .connections = config.connections,
+            .call_slots = config.call_slots};
+  }
+  static service::memory::MemoryServiceConfig exports() {
+    service::memory::MemoryServiceConfig config{.max_files = 4000, .handle_key = {}, .exports = {}};
+    config.exports = {{.path = "/", .root_squash = false, .allowed = {}}};
+    return config;
+  }
+  PolledServer& reactor(std::uint32_t i) noexcept { return i == 0 ? owner_ : callers_[i - 1]->server; }
+
+  const std::shared_ptr<rdma::loopback::Fabric> fabric_;
+  PolledServer owner_;
+  const rdma::MemoryRegion data_;
+  const rdma::MemoryRegion zeros_;
+  service::memory::MemoryService memory_;
+  std::vector<std::unique_ptr<Caller>> callers_;
+};
+
+}  // namespace sluice::bench

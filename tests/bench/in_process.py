@@ -59,6 +59,7 @@ COMPARISONS = {
     # The baseline makes 102,400 calls/s with 512 outstanding; the goal is 50,000 calls/s.
     "gateway_write_rate_at_5ms": Comparison("forward", "gateway_write4k_5ms", "straight_write4k_5ms", "RPC/s", 0.49),
     "upstream_longest_turn_us_10k": Comparison("forward", "longest_turn_us_10k", "longest_turn_us_64", "us", None, "lower", 0.2, processors=1, value_goal=20),
+    "conn_start_bytes": Comparison("connection_memory", "start_64_credits", "start_4_credits", "bytes", None, "lower", processors=1, pairs=1),
     "policy_10k_ms": Comparison("policy", "ms_10000", "ms_1000", "ms", None, "lower", processors=1),
     "cm_request_us_131k": Comparison("reconnect", "request_us_131k", "request_us_1k", "us", None, "lower", processors=1, value_goal=20),
     "cm_tick_us_131k": Comparison("reconnect", "tick_us_131k", "tick_us_1k", "us", None, "lower", processors=1, value_goal=100),

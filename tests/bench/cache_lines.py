@@ -7,38 +7,24 @@ cache_lines.py BUILD
 BUILD contains tests/bench/one_core, and is built without link-time optimization, because that inlines the functions that mark the
 steps of a call. The driver and the stack are not counted, because every transport pays for them. The end of an iteration, which
 posts replies and Receives, is not counted either, because many calls share it. Requires valgrind."""
-import bisect
 import collections
-import shutil
 import statistics
 import subprocess
 import sys
 
-BASE = 0x108000  # load address of position-independent programs in valgrind
-LINE_BITS = 6
+from lackey import LINE_BITS, STACK, Ranges, functions, lacks, traced
+
 CALLS = 400
-STACK = 0x1FFE000000
 RECEIVED, SENT = "Connection::on_received(", "Responder::on_reply_sent("
 ENDS = ("Connection::on_completion(", "Engine::end_turn(", "Engine::poll(", "Client::poll(")
 DRIVER = ("sluice::rdma::loopback::",)
-
-
-def functions(program):
-    """Returns the functions of a program, as (start, end, name) in the order of their addresses."""
-    found = []
-    for line in subprocess.run(["nm", "-C", "-S", "--defined-only", program], capture_output=True, text=True, check=True).stdout.splitlines():
-        words = line.split(" ", 3)
-        if len(words) == 4 and words[2] in "tTwW":
-            found.append((BASE + int(words[0], 16), BASE + int(words[0], 16) + int(words[1], 16), words[3]))
-    return sorted(found)
 
 
 class Trace:
     """Follows the instructions of a trace, and records the cache lines of each piece of work of a call."""
 
     def __init__(self, table):
-        self.table = table
-        self.starts = [start for start, _, _ in table]
+        self.functions = Ranges(table)
         self.entries = {start: name for start, _, name in table
                         if any(part in name for part in (RECEIVED, SENT, *ENDS))}
         self.lines = None   # lines of the current piece of work
@@ -49,8 +35,8 @@ class Trace:
         self.calls = []
 
     def is_driver(self, pc):
-        at = bisect.bisect(self.starts, pc) - 1
-        return at >= 0 and pc < self.table[at][1] and any(part in self.table[at][2] for part in DRIVER)
+        function = self.functions.find(pc)
+        return function is not None and any(part in function[2] for part in DRIVER)
 
     def end_piece(self):
         if self.kind == RECEIVED:
@@ -90,10 +76,10 @@ class Trace:
 def read(trace, stream):
     for line in stream:
         kind = line[:3]
-        if kind == "I  ":
-            trace.instruction(int(line[3:line.index(",")], 16))
-        elif trace.lines is not None and kind in (" L ", " S ", " M "):
-            address, size = line[3:].split(",")
+        if kind == b"I  ":
+            trace.instruction(int(line[3:line.index(b",")], 16))
+        elif trace.lines is not None and kind in (b" L ", b" S ", b" M "):
+            address, size = line[3:].split(b",")
             trace.access(int(address, 16), int(size))
         if len(trace.calls) >= CALLS:
             return
@@ -102,16 +88,14 @@ def read(trace, stream):
 def main():
     if len(sys.argv) != 2:
         sys.exit("Usage: cache_lines.py BUILD")
-    if shutil.which("valgrind") is None:
-        sys.exit("valgrind is not installed: it traces the memory accesses.")
+    if lacks():
+        sys.exit(lacks())
     program = f"{sys.argv[1]}/tests/bench/one_core"
     trace = Trace(functions(program))
-    with subprocess.Popen(["valgrind", "--tool=lackey", "--trace-mem=yes", "--log-fd=1", program], stdin=subprocess.PIPE,
-                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as valgrind:
-        valgrind.stdin.write("null 0.001\n")
-        valgrind.stdin.flush()
-        read(trace, valgrind.stdout)
-        valgrind.kill()
+    with traced(program, stdin=subprocess.PIPE) as (process, lines):
+        process.stdin.write("null 0.001\n")
+        process.stdin.flush()
+        read(trace, lines)
     counts = [len(lines) for lines in trace.calls]
     if not counts:
         sys.exit("No call was seen: is this a build with link-time optimization?")

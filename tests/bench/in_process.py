@@ -41,6 +41,9 @@ COMPARISONS = {
     "stages_cost_ratio_d1": Comparison("one_core", "single_null", "single_null_unmeasured", "RPC/s", processors=1, pairs=2, workers=10),
     "loopback_null_p99_us": Comparison("loopback", "null_p99_us", "driver_round_trip_us", "us", None, "lower"),
     "foreign_reactor_getattr_ratio": Comparison("two_reactors", "foreign", "own", "RPC/s", 0.8),
+    # Both sides have a client in each reactor's thread.
+    **{f"reactors_pair_vs_processes_{call}": Comparison("reactor_pair", f"{call}_pair", f"{call}_processes", "RPC/s", 0.97)
+       for call in ("null", "getattr", "read4k", "write4k")},
     "isolation_p99_ratio": Comparison("isolation", "worst_p99_ratio", "one", "times", 2, "lower", 0.02, processors=1, pairs=1),
     "isolation_throughput_ratio": Comparison("isolation", "worst_throughput_ratio", "one", "times", 0.0625, "higher", 0.02, processors=1, pairs=1),
     "turn_cost_silent_clients": Comparison("isolation", "turn_with_silent_clients_ns", "turn_ns", "ns", 1.5, "lower", 0.1, processors=1),

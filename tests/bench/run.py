@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import busy
+import coherence
 import denial
 import handover
 import in_process
@@ -20,7 +21,7 @@ import processor_time
 # Figures measured with a guest, and the program that measures them.
 GUEST_FIGURES = {**dict.fromkeys(("guest_vs_knfsd_read4k", "guest_vs_knfsd_read1m", "verbs_vs_knfsd_read4k", "verbs_vs_knfsd_read1m"), "guest_bench.py"),
                  **dict.fromkeys(("loss_silence_s", "link_recovery_s"), "repair_bench.py")}
-GROUPS = (in_process, over_memif, processor_time, operations, busy, handover, denial)
+GROUPS = (in_process, over_memif, processor_time, operations, busy, handover, denial, coherence)
 PROGRAMS = ("controlplane/sluice-controlplane", "sluice-dataplane", "cli/sluicectl", "cli/sluice-bench")
 
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "cli/bench/client.h"
@@ -17,7 +18,7 @@
 namespace sluice::bench {
 
 struct PolledServerConfig {
-  const char* name = "server";
+  std::string name = "server";
   std::uint16_t port = 20049;
   std::uint16_t connections = 2;
   std::uint32_t call_slots = 128;  ///< per connection

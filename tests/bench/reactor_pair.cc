@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two reactors of one process, compared with two processes of one reactor. One of the two reactors owns the
-// files. Each reactor has a processor, and a client in its thread. Every measurement has processes of its own,
-// so the placement of memory favors no side.
+// Compares two reactors of one process, of which one owns the files, with a reactor in each of two processes.
+// Each reactor has a processor, and a client in its thread. Every measurement starts new processes, so the
+// placement of memory does not favor a side.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -95,9 +95,7 @@ class Reactors {
 
   static std::uint64_t tsc() noexcept { return rte_rdtsc(); }
   static PolledServerConfig server(const ReactorsConfig& config, std::uint32_t i) {
-    static constexpr const char* kNames[] = {"reactor0", "reactor1", "reactor2", "reactor3",
-                                             "reactor4", "reactor5", "reactor6", "reactor7"};
-    return {.name = kNames[i],
+    return {.name = "reactor" + std::to_string(i),
             .port = port(i),
             .connections = config.connections,
             .call_slots = config.call_slots};

@@ -32,8 +32,8 @@ SHAPES = {
     "softroce_getattr": Shape("softroce_core", "getattr", "*answer*", 10_000, 3_590),
     "softroce_read4k": Shape("softroce_core", "read4k", "*answer*", 10_000, 11_050),
     "softroce_write4k": Shape("softroce_core", "write4k", "*answer*", 10_000, 12_850),
-    "loopback_null": Shape("one_core", "null", "*ClosedLoop::run*", 10_000, 2_070),
-    "loopback_null_v2": Shape("one_core", "null_v2", "*ClosedLoop::run*", 10_000, 2_135),
+    "loopback_null": Shape("one_core", "null", "*ClosedLoop*::run*", 10_000, 2_070),
+    "loopback_null_v2": Shape("one_core", "null_v2", "*ClosedLoop*::run*", 10_000, 2_135),
 }
 
 # Groups of functions, by the function that is entered first. What is in none of them belongs to the client of the program.

@@ -6,6 +6,7 @@
 # tests/run.sh all                runs everything; 'rest' runs everything except the quick tier
 # tests/run.sh SUITE...           runs suites by name; an unknown name prints the names
 # tests/run.sh SUITE... KERNEL=6.12   uses a guest with this kernel (6.1, 6.12 or newest) and the programs of its release of Debian
+# tests/run.sh SUITE... UPSTREAM=newest   uses the nfs-ganesha of Debian's sid as upstream
 # tests/run.sh coverage           prints the requirements row by row, and fails if one is not shown
 # tests/run.sh mutate [WHAT...]   changes lines, and reports the changes that no test detects (tests/mutation/README.md)
 # tests/run.sh portability        builds and tests on Debian 13, with other compilers, and for ARM64
@@ -19,6 +20,7 @@ words=()
 for word in "$@"; do
   case $word in
     KERNEL=*) export SLUICE_GUEST_KERNEL=${word#KERNEL=} ;;
+    UPSTREAM=newest) export SLUICE_UPSTREAM=newest ;;
     *) words+=("$word") ;;
   esac
 done

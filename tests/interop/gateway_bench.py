@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 
+import newest
 from lab import PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Bench, Planes, build_image, run
 
 NFS_PORT, MOUNT_PORT = 2049, 20047
@@ -18,7 +19,7 @@ mount_port = {mount}
 """
 # A Linux client renews its lease every five seconds at most: a shorter lease expires while the client is idle.
 GANESHA = """
-NFS_CORE_PARAM {{ Protocols = 3, 4; NFS_Port = {nfs}; MNT_Port = {mount}; Enable_NLM = false; Enable_RQUOTA = false; }}
+NFS_CORE_PARAM {{ {core} Protocols = 3, 4; NFS_Port = {nfs}; MNT_Port = {mount}; Enable_NLM = false; Enable_RQUOTA = false; }}
 NFSV4 {{ Grace_Period = {grace_s}; Lease_Lifetime = {lease_s}; Minor_Versions = 0, 1, 2; Delegations = true; RecoveryBackend = "fs";
   RecoveryRoot = "{dir}/recovery"; Only_Numeric_Owners = true; }}
 EXPORT_DEFAULTS {{ SecType = {security}; Access_Type = RW; Squash = No_Root_Squash; Protocols = 3, 4; Transports = TCP; Delegations = RW; }}
@@ -44,13 +45,16 @@ class Upstream:
         self.config = f"{self.dir}/ganesha.conf"
         with open(self.config, "w", encoding="utf-8") as file:
             file.write(GANESHA.format(nfs=port, mount=mount_port, dir=self.dir, security=security, more=more, grace_s=grace_s,
-                                      lease_s=lease_s))
+                                      lease_s=lease_s, core=newest.core(newest.is_upstream())))
         self.process = None
 
     def start(self):
-        script = (f"mount -t tmpfs none /run; rpcbind -w; exec ganesha.nfsd -F -f {self.config} -L {self.dir}/log -p {self.dir}/pid")
+        first = not self.process
+        script = "mount -t tmpfs none /run; rpcbind -w; " + newest.ganesha(self.dir, newest.is_upstream())
         self.process = self.lab.start("env", *self.environment, "unshare", "-m", "sh", "-c", script, log=f"{self.dir}/out")
         self.lab.wait("ganesha listens", self.listens)
+        if first:
+            print(f"# upstream: nfs-ganesha {newest.version(self.dir)}", flush=True)
 
     def listens(self):
         done = subprocess.run(self.lab.netns("ss", "-Hltn"), capture_output=True, text=True, check=True)

@@ -22,25 +22,8 @@ case "${1:-${SLUICE_GUEST_KERNEL:-6.1}}" in
     ;;
 esac
 
-# Packages of another release are found by lists of their own, which are fetched once a day. The mirror is that of this machine, and may be
-# a snapshot: signatures are checked, dates are not.
-if [ "$suite" != "$(. /etc/os-release; echo "${VERSION_CODENAME:-}")" ]; then
-  mirror=$(apt-get indextargets --format '$(REPO_URI) $(COMPONENT)' | awk '$2 == "main" && $1 !~ /security/ {print $1; exit}')
-  lists="$cache/apt-$suite"
-  mkdir -p "$lists"/{lists/partial,archives/partial}
-  touch "$lists/status"
-  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:-http://deb.debian.org/debian/} $suite main" > "$lists/sources.list"
-  printf '%s\n' "Dir::State \"$lists\";" "Dir::State::status \"$lists/status\";" "Dir::Cache \"$lists\";" \
-    "Dir::Etc::sourcelist \"$lists/sources.list\";" 'Dir::Etc::sourceparts "/dev/null";' 'APT::Architecture "amd64";' 'Acquire::Check-Valid-Until "false";' > "$lists/apt.conf"
-  export APT_CONFIG="$lists/apt.conf"
-  exec 8> "$lists/lock"
-  flock 8
-  if [ -z "$(find "$lists/updated" -mtime -1 2>/dev/null)" ]; then
-    apt-get update -q >&2 || exit 75
-    touch "$lists/updated"
-  fi
-  flock -u 8
-fi
+. "$here/apt_lists.sh"
+use_release "$suite"
 kernel_package=$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image-/ {print $2; exit}')
 release=${kernel_package#linux-image-}
 # Newer kernels have their modules in a package of their own.

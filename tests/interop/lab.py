@@ -55,22 +55,27 @@ def run(*command, **more):
     return subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **more).stdout
 
 
-NO_MIRROR = 75  # exit status of image.sh
+NO_MIRROR = 75  # exit status of the scripts of made_by()
 
 
 class TimedOut(Failed):
     pass
 
 
+def made_by(script, packages):
+    """Returns the folder that a script makes from packages and prints."""
+    done = subprocess.run([f"{HERE}/{script}"], check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if done.returncode == NO_MIRROR:
+        skip_all(f"{packages} cannot be fetched from the Debian mirror that apt-get uses here.")
+    if done.returncode != 0:
+        raise Failed(f"{script}: {done.stderr[-2000:]}")
+    return done.stdout.strip().splitlines()[-1]
+
+
 @functools.cache
 def build_image():
     """Returns the folder with the guest's kernel and initial RAM disk. SLUICE_GUEST_KERNEL chooses the kernel."""
-    done = subprocess.run([f"{HERE}/image.sh"], check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    if done.returncode == NO_MIRROR:
-        skip_all("The guest's packages cannot be fetched from the Debian mirror that apt-get uses here.")
-    if done.returncode != 0:
-        raise Failed(f"image.sh: {done.stderr[-2000:]}")
-    return done.stdout.strip().splitlines()[-1]
+    return made_by("image.sh", "The guest's packages")
 
 
 def need_lab(*programs):

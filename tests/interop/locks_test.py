@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import newest  # noqa: E402
 from lab import PLAIN_GUEST, PLAIN_HOST, ROCE_HOST, Bench, Failed, Planes, build_image, need_lab, run, run_tests  # noqa: E402
 
 ROCE_PORT = 4791
@@ -185,7 +186,7 @@ release; locks fcntl /mnt/other/reclaimed 0 try""")
 
 
 GANESHA = """
-NFS_CORE_PARAM {{ Protocols = 3; NFS_Port = 2049; MNT_Port = 20047; Enable_NLM = true; Enable_RQUOTA = false; }}
+NFS_CORE_PARAM {{ {core} Protocols = 3; NFS_Port = 2049; MNT_Port = 20047; Enable_NLM = true; Enable_RQUOTA = false; }}
 NFSV4 {{ Grace_Period = 5; Lease_Lifetime = 15; RecoveryBackend = "fs"; RecoveryRoot = "{dir}/recovery"; }}
 EXPORT_DEFAULTS {{ SecType = sys; Access_Type = RW; Squash = No_Root_Squash; Protocols = 3; Transports = TCP; }}
 EXPORT {{ Export_Id = 1; Path = {dir}/vfs; Pseudo = /vfs; FSAL {{ Name = VFS; }} }}
@@ -201,7 +202,7 @@ def nfs_ganesha_grants_what_is_waited_for(b):
     for folder in ("vfs", "recovery", "nfs/sm", "nfs/sm.bak"):
         os.makedirs(f"{work}/{folder}")
     with open(f"{work}/ganesha.conf", "w", encoding="utf-8") as file:
-        file.write(GANESHA.format(dir=work))
+        file.write(GANESHA.format(dir=work, core=newest.core(newest.is_upstream())))
     run("ip", "netns", "add", other)
     try:
         lab.ip("link", "add", "up0", "type", "veth", "peer", "name", "up1", "netns", other)
@@ -212,7 +213,7 @@ def nfs_ganesha_grants_what_is_waited_for(b):
             run("ip", "-n", other, *words)
         run(*lab.netns("sysctl", "-qw", "net.ipv4.ip_forward=1"))
         script = (f"mount -t tmpfs none /run; mount --bind {work}/nfs /var/lib/nfs; rpcbind -w; rpc.statd --no-notify; "
-                  f"exec ganesha.nfsd -F -f {work}/ganesha.conf -L {work}/log -p {work}/pid")
+                  + newest.ganesha(work, newest.is_upstream()))
         lab.start("ip", "netns", "exec", other, "unshare", "-m", "sh", "-c", script, log=f"{work}/out", namespace=False)
         lab.wait("ganesha listens", lambda: ":20047 " in run("ip", "netns", "exec", other, "ss", "-Hltn"))
         b.serve(SERVES.replace("STATE", "").replace(PLAIN_GUEST, theirs).replace("[locks]", f'[locks]\nname = "{ours}"'))

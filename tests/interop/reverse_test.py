@@ -59,6 +59,7 @@ class TwoSluices(Bench):
             self.lab.ip("link", "set", interface, "mtu", str(MTU + 100), "up")
         self.upstream = Upstream(self.lab)
         self.upstream.start()
+        self.rng = random.Random(7)
 
     def serve(self, version, far, device=None):
         """Starts a Sluice at either end: clients connect to the near one by TCP, and the far one serves them."""
@@ -70,6 +71,15 @@ class TwoSluices(Bench):
                                          REVERSE.format(version=version, port=REVERSE_PORT, server=FAR, mount_address="127.0.0.1",
                                                         mount_port=mount_port), device)
         self.near.start()
+
+    def tool(self, *words, check=True):
+        done = subprocess.run(self.lab.netns(*words), capture_output=True, timeout=120, check=False)
+        if check and done.returncode != 0:
+            raise Failed(f"{' '.join(words)}: status {done.returncode}\n{done.stdout[-500:]}\n{done.stderr.decode(errors='replace')[-1500:]}")
+        return done.stdout
+
+    def bytes(self, count):
+        return self.rng.randbytes(count)
 
     def stop(self):
         for sluice in (self.near, self.far):
@@ -92,16 +102,6 @@ class ReverseBench(TwoSluices):
         self.lab.add_tap("plain", address=f"{PLAIN_HOST}/24")
         self.guest = Guest(self.lab, 1, build_image(), self.links)
         self.guest.sh(f"plain_link {mac(1, self.links.index('plain'))} {PLAIN_GUEST}/24\nmodprobe nfsv4")
-        self.rng = random.Random(7)
-
-    def tool(self, *words, check=True):
-        done = subprocess.run(self.lab.netns(*words), capture_output=True, timeout=120, check=False)
-        if check and done.returncode != 0:
-            raise Failed(f"{' '.join(words)}: status {done.returncode}\n{done.stdout[-500:]}\n{done.stderr.decode(errors='replace')[-1500:]}")
-        return done.stdout
-
-    def bytes(self, count):
-        return self.rng.randbytes(count)
 
 
 def url(path, version):

@@ -157,6 +157,9 @@ class SegmentCollector final : public prometheus::Collectable {
       add_process(families, "data", layout_.process);
       families.add("sluice_data_plane_log_lines_lost_total", value_of(layout_.process.log_lines_lost), {});
     }
+    for (std::size_t i = 0; i < kInvariantCount; ++i)
+      families.add("sluice_invariant_failures_total", static_cast<double>(invariant_failures_of_process(i)),
+                   {"control", std::string(kInvariants[i].name)});
     families.add("sluice_draining", value_of(layout_.draining), {});
     families.add("sluice_config_generation", static_cast<double>(config.generation), {"control"});
     families.add("sluice_config_generation", value_of(layout_.generation_applied), {"data"});

@@ -146,7 +146,8 @@ std::vector<MetricInfo> calls() {
       {"sluice_invariant_failures_total",
        Type::Counter,
        {"reactor", "invariant"},
-       "Internal errors of Sluice that were detected and contained, by kind"},
+       "Internal errors of Sluice that were detected and contained, by kind; those of the control plane have "
+       "the reactor 'control'"},
   };
 }
 

@@ -47,6 +47,8 @@ void Agent::erase(Entry& entry) {
 
 void Agent::change_state(Entry& entry, State state) {
   entry.state = state;
+  static_cast<void>(
+      SLUICE_INVARIANT(entries_.find(static_cast<std::uint32_t>(entry.id)) == &entry, connection_state));
   if (!is_half_open(state)) half_open_.remove(static_cast<std::uint32_t>(entry.id));
   if (state == State::TimeWait || state == State::DisconnectSent) entries_.release_queue_pair(entry);
 }

@@ -34,6 +34,8 @@ void EntryTable::drop(Index& index, const RemoteKey& key, Id id) {
 }
 
 void EntryTable::erase(Entry& entry) {
+  static_cast<void>(SLUICE_INVARIANT(find(static_cast<std::uint32_t>(entry.id)) == &entry, table_index));
+  static_cast<void>(SLUICE_INVARIANT(entry.timer.deadline_ns() == 0, timer_state));
   drop(by_remote_id_, {entry.endpoint.remote, entry.remote_id}, entry.id);
   release_queue_pair(entry);
   entries_.erase(static_cast<std::uint32_t>(entry.id));
@@ -49,6 +51,7 @@ void TimerHeap::set(Timer& timer, std::uint64_t deadline_ns) {
     return move_up(timer.place_);
   }
   const std::size_t place = timer.place_;
+  if (!SLUICE_INVARIANT(place < heap_.size() && heap_[place] == &timer, timer_state)) return;
   if (deadline_ns == 0) {
     Timer* const last = heap_.back();
     heap_.pop_back();

@@ -19,6 +19,7 @@
 #include "controlplane/cm/connection_monitor.h"
 #include "controlplane/cm/connection_state.h"
 #include "controlplane/policy/admission.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/owned.h"
 #include "dataplane/rpcrdma/link/config.h"
@@ -80,12 +81,14 @@ class KnownConnections {
   /// Adds a connection, and replaces another one with this identifier.
   void put(Id id, Known known) {
     erase(id);
+    static_cast<void>(SLUICE_INVARIANT(known.reactor < load_.size(), table_index));
     ++load_[known.reactor];
     if (known.outgoing) dialed_[key(known.reactor, known.own.qpn)] = id;
     known_.emplace(id, std::move(known));
   }
   iterator erase(iterator at) {
     const Known& known = at->second;
+    static_cast<void>(SLUICE_INVARIANT(load_[known.reactor] > 0, pool_balance));
     --load_[known.reactor];
     if (known.outgoing) {
       const auto dialed = dialed_.find(key(known.reactor, known.own.qpn));

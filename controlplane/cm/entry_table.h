@@ -15,6 +15,7 @@
 #include "controlplane/cm/connection_state.h"
 #include "controlplane/cm/mad.h"
 #include "controlplane/cm/random_numbers.h"
+#include "dataplane/base/invariant.h"
 
 namespace sluice::cm {
 
@@ -106,6 +107,7 @@ class EntryTable {
 
   /// Adds an entry. `id` must be unused.
   Entry& add(std::uint32_t id, const Endpoint& endpoint) {
+    static_cast<void>(SLUICE_INVARIANT(id != 0 && !entries_.contains(id), table_index));
     return entries_.try_emplace(id, id, endpoint).first->second;
   }
   void set_remote(Entry& entry, std::uint32_t remote_id, std::uint32_t remote_qpn);
@@ -155,6 +157,7 @@ class EntryQueue {
   const Item& oldest_of(const PeerAddress& source) const { return *sources_.at(source).front(); }
 
   void add(std::uint32_t id, const PeerAddress& source, std::uint64_t now_ns) {
+    if (!SLUICE_INVARIANT(!places_.contains(id), list_membership)) return;
     const auto item = items_.insert(items_.end(), {id, now_ns});
     OfSource& of = sources_[source];
     places_[id] = {item, of.insert(of.end(), item), source};
@@ -169,6 +172,7 @@ class EntryQueue {
     if (source->second.empty()) sources_.erase(source);
     items_.erase(place.item);
     places_.erase(at);
+    static_cast<void>(SLUICE_INVARIANT(items_.size() == places_.size(), list_membership));
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "controlplane/cm/connection_monitor.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/segment/layout.h"
 
 namespace sluice::cm {
@@ -36,15 +37,20 @@ Outbox::Urgency Outbox::urgency_of(segment::CommandType type) {
   return Refuse;
 }
 
+Outbox::OfReactor& Outbox::of(std::uint32_t reactor) {
+  static_cast<void>(SLUICE_INVARIANT(reactor < reactors_.size(), table_index));
+  return reactors_[reactor];
+}
+
 void Outbox::send(std::uint32_t reactor, const segment::Command& command) {
-  auto& queue = reactors_[reactor].commands[urgency_of(command.type)];
+  auto& queue = of(reactor).commands[urgency_of(command.type)];
   queue.push_back(command);
   flush(reactor);
   if (!queue.empty()) ++statistics_.commands_delayed;
 }
 
 void Outbox::send(std::uint32_t reactor, const segment::Punt& datagram) {
-  auto& queue = reactors_[reactor].datagrams;
+  auto& queue = of(reactor).datagrams;
   if (queue.size() >= kMaxWaitingDatagrams) {
     ++statistics_.datagrams_lost;
     return;
@@ -55,14 +61,14 @@ void Outbox::send(std::uint32_t reactor, const segment::Punt& datagram) {
 }
 
 void Outbox::send(std::uint32_t reactor, const segment::PropertyPart& part) {
-  auto& queue = reactors_[reactor].parts;
+  auto& queue = of(reactor).parts;
   queue.push_back(part);
   flush(reactor);
   if (!queue.empty()) ++statistics_.parts_delayed;
 }
 
 bool Outbox::withdraw(std::uint32_t reactor, std::uint32_t cm_id) {
-  return std::erase_if(reactors_[reactor].commands[Make],
+  return std::erase_if(of(reactor).commands[Make],
                        [cm_id](const segment::Command& command) { return command.cm_id == cm_id; }) > 0;
 }
 
@@ -71,12 +77,13 @@ void Outbox::forget() {
 }
 
 bool Outbox::flush(std::uint32_t reactor) {
-  OfReactor& of = reactors_[reactor];
+  OfReactor& queues = of(reactor);
   segment::ReactorArea& area = layout_.reactors[reactor];
-  bool any = move(of.commands[Refuse], area.commands);
-  any |= move(of.commands[Make], area.commands, kMakingSlots);
-  any |= move(of.datagrams, area.punt_down);
-  any |= move(of.parts, area.properties_down);
+  bool any = move(queues.commands[Refuse], area.commands);
+  any |= move(queues.commands[Make], area.commands, kMakingSlots);
+  any |= move(queues.datagrams, area.punt_down);
+  any |= move(queues.parts, area.properties_down);
+  static_cast<void>(SLUICE_INVARIANT(queues.datagrams.size() <= kMaxWaitingDatagrams, pool_balance));
   return any;
 }
 
@@ -104,6 +111,7 @@ ConnectionMonitor::ConnectionMonitor(segment::Layout& layout, std::uint32_t reac
       entries_(std::size_t{reactors_} * connections_) {}
 
 bool ConnectionMonitor::read(std::uint32_t reactor, std::uint32_t number) {
+  static_cast<void>(SLUICE_INVARIANT(reactor < reactors_ && number < connections_, table_index));
   Entry& entry = entries_[reactor * connections_ + number];
   const auto& published = layout_.reactors[reactor].connections[number];
   const std::uint32_t sequence = published.sequence();

@@ -73,6 +73,7 @@ class Outbox {
     std::deque<segment::PropertyPart> parts;
   };
   static Urgency urgency_of(segment::CommandType type);
+  OfReactor& of(std::uint32_t reactor);
   bool flush(std::uint32_t reactor);
 
   segment::Layout& layout_;

@@ -200,6 +200,14 @@ void Ranges::free(const Range& range) {
     if (one.last > range.last) rest.push_back({range.last + 1, one.last, one.exclusive});
   }
   all_ = std::move(rest);
+  static_cast<void>(SLUICE_INVARIANT(ordered() && !overlaps(range), list_membership));
+}
+
+/// Returns true if the ranges are in ascending order, without overlaps.
+bool Ranges::ordered() const {
+  for (std::size_t i = 1; i < all_.size(); ++i)
+    if (all_[i].first <= all_[i - 1].last) return false;
+  return true;
 }
 
 void Ranges::hold(const Range& range) {
@@ -216,6 +224,7 @@ void Ranges::hold(const Range& range) {
       merged.push_back(one);
   }
   all_ = std::move(merged);
+  static_cast<void>(SLUICE_INVARIANT(ordered() && covers(range), list_membership));
 }
 
 bool Ranges::covers(const Range& range) const {
@@ -281,18 +290,20 @@ Owner* Table::by_id(std::uint32_t id) {
 
 void Table::unuse(std::uint32_t id) {
   Owner* const owner = by_id(id);
-  if (owner == nullptr) return;
+  if (owner == nullptr || !SLUICE_INVARIANT(owner->uses > 0, pool_balance)) return;
   --owner->uses;
   if (owner->uses == 0 && owner->empty()) erase(id);
 }
 
 void Table::erase(std::uint32_t id) {
   const auto at = owners_.find(id);
+  if (!SLUICE_INVARIANT(at != owners_.end(), table_index)) return;
   const Owner& owner = at->second;
   const auto named = names_.find(owner.name);
   if (named != names_.end() && named->second == &owner) names_.erase(named);
   owner_shares_.remove(owner.name.host.address);
   owners_.erase(at);
+  static_cast<void>(SLUICE_INVARIANT(owner_shares_.total() == owners_.size(), pool_balance));
   statistics_.owners = owners_.size();
 }
 

@@ -18,6 +18,7 @@
 
 #include "controlplane/locks/protocol.h"
 #include "controlplane/locks/statistics.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/rpc/message.h"
 
@@ -58,6 +59,8 @@ class Ranges {
   const std::vector<Range>& all() const { return all_; }
 
  private:
+  bool ordered() const;
+
   std::vector<Range> all_;
 };
 
@@ -78,6 +81,7 @@ class Shares {
   void remove(const PeerAddress& address, std::size_t count = 1) {
     const auto at = networks_.find(key(address));
     if (at == networks_.end() || count == 0) return;
+    if (!SLUICE_INVARIANT(count <= at->second && at->second <= total_, pool_balance)) return;
     total_ -= count;
     at->second -= count;
     if (at->second == 0) networks_.erase(at);

@@ -95,6 +95,7 @@ class CreditPolicy {
   };
   const ClassLimits& class_of(std::uint32_t client_class) const;
   std::uint64_t divide_rest(std::uint64_t needed, std::size_t first);
+  bool within_budget(std::uint64_t total) const;
 
   CreditLimits limits_;
   std::vector<Member> members_;

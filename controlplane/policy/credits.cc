@@ -10,6 +10,7 @@
 
 #include "controlplane/policy/admission.h"
 #include "controlplane/policy/credit_policy.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/segment/layout.h"
 
 namespace sluice::policy {
@@ -90,6 +91,7 @@ std::uint32_t CreditPolicy::first_grant(std::uint32_t client_class) const {
 
 void CreditPolicy::joined(std::uint32_t connection, std::uint32_t client_class, std::uint32_t granted,
                           std::uint64_t now_ns) {
+  static_cast<void>(SLUICE_INVARIANT(connection < members_.size(), table_index));
   Member& member = members_[connection];
   if (!member.present) {
     ++present_;
@@ -106,6 +108,7 @@ void CreditPolicy::joined(std::uint32_t connection, std::uint32_t client_class, 
 void CreditPolicy::left(std::uint32_t connection) {
   if (!members_[connection].present) return;
   members_[connection] = {};
+  static_cast<void>(SLUICE_INVARIANT(present_ > 0, pool_balance));
   --present_;
 }
 
@@ -142,13 +145,16 @@ std::span<const GrantChange> CreditPolicy::recompute(std::uint64_t now_ns) {
                        .least = limits.min_credits,
                        .most = std::clamp(needed, limits.min_credits, limits.max_credits)});
   }
+  static_cast<void>(SLUICE_INVARIANT(claims_.size() == present_, pool_balance));
   wanted_.resize(claims_.size());
   if (++recomputed_ % kRecomputationsPerTurn == 0) first_ += 1 + claims_.size() / 3;
   const std::size_t first = claims_.empty() ? 0 : first_ % claims_.size();
   const FairShares needed = fair_shares(claims_, limits_.slots, first, wanted_);
   level_ = needed.level;
   spare_ = limits_.slots - std::min(limits_.slots, needed.total);
+  static_cast<void>(SLUICE_INVARIANT(within_budget(needed.total), credit_balance));
   total_ = spare_ > 0 ? divide_rest(needed.total, first) : needed.total;
+  static_cast<void>(SLUICE_INVARIANT(within_budget(total_), credit_balance));
   for (std::size_t i = 0; i < numbers_.size(); ++i) {
     Member& member = members_[numbers_[i]];
     const bool one_more =
@@ -158,6 +164,13 @@ std::span<const GrantChange> CreditPolicy::recompute(std::uint64_t now_ns) {
     changes_.push_back({numbers_[i], wanted_[i]});
   }
   return changes_;
+}
+
+/// Returns true if `total` fits the slots. Only the least grants of all connections may exceed them.
+bool CreditPolicy::within_budget(std::uint64_t total) const {
+  std::uint64_t least = 0;
+  for (const Claim& claim : claims_) least += claim.least;
+  return total <= std::max(limits_.slots, least);
 }
 
 /// Divides the slots that remain after every connection has what it needs, `needed` in total. Connections
@@ -353,6 +366,7 @@ void Admission::forget_quiet(std::uint64_t now_ns) {
   for (std::size_t i = 0; i < kForgottenAtATime && !quiet_.empty(); ++i) {
     ++looked_at_;
     const auto at = clients_.find(quiet_.front());
+    static_cast<void>(SLUICE_INVARIANT(at != clients_.end() && at->second.connections == 0, list_membership));
     if (!at->second.requests.full(now_ns)) return;
     clients_.erase(at);
     quiet_.pop_front();
@@ -368,6 +382,7 @@ void Admission::connected(const PeerAddress& client) {
 void Admission::disconnected(const PeerAddress& client) {
   const auto at = clients_.find(client.bytes);
   if (at == clients_.end() || at->second.connections == 0) return;
+  static_cast<void>(SLUICE_INVARIANT(total_ > 0, pool_balance));
   --total_;
   if (--at->second.connections == 0) at->second.quiet = quiet_.insert(quiet_.end(), client.bytes);
 }

@@ -4,7 +4,8 @@
 // input has its own protocol error and counter.
 //
 // Sanitizer, fuzzing and debug builds abort on a failed invariant. A release build counts it, by kind and
-// reactor, and continues: the caller closes the affected object, usually one connection.
+// reactor, or for the control plane as a process, and continues: the caller closes the affected object,
+// usually one connection.
 //
 //   if (!SLUICE_INVARIANT(balance() >= 0, credit_balance)) return close(CloseReason::InternalError);
 //
@@ -77,8 +78,21 @@ inline bool& count_invariants() noexcept {
   return count;
 }
 
+/// Returns the failure counts of all threads of this process, by kind.
+inline std::uint64_t* invariant_failures_of_process() noexcept {
+  static std::uint64_t failures[kInvariantCount] = {};
+  return failures;
+}
+/// Returns one of these counts. Any thread.
+inline std::uint64_t invariant_failures_of_process(std::size_t kind) noexcept {
+  return __atomic_load_n(&invariant_failures_of_process()[kind], __ATOMIC_RELAXED);
+}
+
 inline void count_failure(Invariant invariant) noexcept {
-  ++invariant_failures()[static_cast<std::size_t>(invariant)];
+  const auto kind = static_cast<std::size_t>(invariant);
+  ++invariant_failures()[kind];
+  // A builtin, because every source includes this header, and <atomic> is long.
+  __atomic_fetch_add(&invariant_failures_of_process()[kind], 1, __ATOMIC_RELAXED);
 }
 
 /// Handles a failed invariant. Called by SLUICE_INVARIANT only.

@@ -10,17 +10,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "controlplane/onc_rpc/poll_thread.h"
 #include "dataplane/base/file_descriptor.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/segment/heartbeat.h"
 #include "tests/unit/controlplane/lab.h"
 
@@ -79,6 +82,19 @@ TEST_F(ExporterTest, metrics_are_in_prometheus_text_format_whatever_the_host_is_
   EXPECT_TRUE(has(answer, "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"));
   EXPECT_TRUE(has(answer, "# TYPE sluice_plane_up gauge\n"));
   EXPECT_TRUE(has(answer, "\nsluice_plane_up{plane=\"data\"} 1\n")) << answer;
+}
+
+TEST_F(ExporterTest, failed_invariants_of_the_control_plane_are_counted) {
+  const std::string series =
+      "\nsluice_invariant_failures_total{reactor=\"control\",invariant=\"timer_state\"} ";
+  EXPECT_TRUE(has(ask("GET", "/metrics"), series + "0\n"));
+  std::thread([] { count_failure(Invariant::timer_state); }).join();  // as any thread of the process
+  std::string answer;
+  for (int i = 0; i < 100 && !has(answer, series + "1\n"); ++i) {  // a response is kept for a moment
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    answer = ask("GET", "/metrics");
+  }
+  EXPECT_TRUE(has(answer, series + "1\n")) << answer;
 }
 
 TEST_F(ExporterTest, probes_have_a_status_and_a_sentence) {

@@ -7,6 +7,8 @@
 #include <random>
 #include <set>
 
+#include "tests/unit/base/counted_invariants.h"
+
 namespace sluice::cm {
 namespace {
 
@@ -36,6 +38,26 @@ TEST(TimerHeap, the_first_is_always_the_earliest_of_those_that_are_set) {
     heap.set(*first, 0);
   }
   EXPECT_TRUE(expected.empty());
+}
+
+TEST(EntryQueue, an_entry_that_is_added_twice_is_a_failed_invariant) {
+  const CountedInvariants failures;
+  EntryQueue queue(1);
+  queue.add(7, PeerAddress::from_ipv4(192, 0, 2, 1), 1);
+  queue.add(7, PeerAddress::from_ipv4(192, 0, 2, 2), 2);
+  EXPECT_EQ(failures.failed(Invariant::list_membership), 1u);
+  EXPECT_EQ(queue.size(), 1u);
+  queue.remove(7);
+  EXPECT_EQ(queue.size(), 0u);
+  EXPECT_EQ(failures.failed(Invariant::list_membership), 1u);
+}
+
+TEST(EntryTable, an_identifier_that_is_used_twice_is_a_failed_invariant) {
+  const CountedInvariants failures;
+  EntryTable table(4, 1);
+  Entry& first = table.add(7, {});
+  EXPECT_EQ(&table.add(7, {}), &first);
+  EXPECT_EQ(failures.failed(Invariant::table_index), 1u);
 }
 
 }  // namespace

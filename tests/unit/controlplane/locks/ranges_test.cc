@@ -6,6 +6,8 @@
 #include <array>
 #include <random>
 
+#include "tests/unit/base/counted_invariants.h"
+
 namespace sluice::locks {
 namespace {
 
@@ -69,6 +71,21 @@ TEST(LockRanges, is_the_same_as_one_entry_per_byte) {
       }
     }
   }
+}
+
+TEST(LockShares, more_than_a_network_has_is_not_removed) {
+  const CountedInvariants failures;
+  const PeerAddress one = PeerAddress::from_ipv4(192, 0, 2, 1),
+                    other = PeerAddress::from_ipv4(198, 51, 100, 1);
+  Shares shares(10, 5);
+  shares.add(one, 2);
+  shares.add(other, 3);
+  shares.remove(one, 3);
+  EXPECT_EQ(failures.failed(Invariant::pool_balance), 1u);
+  EXPECT_EQ(shares.total(), 5u);
+  shares.remove(one, 2);
+  EXPECT_EQ(shares.total(), 3u);
+  EXPECT_EQ(failures.failed(Invariant::pool_balance), 1u);
 }
 
 }  // namespace

@@ -29,8 +29,8 @@ struct Server {
   RoceRequester* requester = nullptr;
 } server;
 
-/// A call in the form of its Send. The server writes the data of a READ to the chunk; this program does not
-/// read it.
+/// A call in the form of its Send. The server writes the data of a READ to the chunk, which this program does
+/// not look at, and reads the data of a WRITE from the chunk.
 struct Message {
   explicit Message(const CallShape& shape) : shape_(shape) {
     const rpcrdma::Segment segment{static_cast<rdma::Rkey>(1), shape.read_bytes, 0};
@@ -38,6 +38,9 @@ struct Message {
     rpcrdma::CallChunks chunks;
     if (shape.read_bytes > 0) chunks.writes = {&chunk, 1};
     const Bytes call = call_message(shape, server.file);
+    const rpcrdma::ReadSegment data{static_cast<rpcrdma::Position>(call.size()),
+                                    {static_cast<rdma::Rkey>(1), shape.write_bytes, 0}};
+    if (shape.write_bytes > 0) chunks.reads = {&data, 1};
     bytes_.resize(rpcrdma::v1::header_bytes(chunks) + call.size());
     xdr::Writer writer(bytes_);
     rpcrdma::v1::encode_call(writer, {}, static_cast<rpcrdma::Credits>(kCreditsRequested),
@@ -62,7 +65,7 @@ class Calls {
   explicit Calls(const CallShape& shape) : shape_(shape), message_(shape) {
     submit();
     while (answered_ == 0) turn();
-    if (shape.read_bytes > 0 && written_ == 0) throw std::runtime_error("READ has written nothing.");
+    expect_moved();
   }
 
   /// Returns nanoseconds of processor time per call, measured for `seconds` with all granted credits in use.
@@ -79,8 +82,7 @@ class Calls {
     const double ns = (used.ns() - used_before) / (answered_ - answered_before);
     while (answered_ < submitted_) turn();
     turn();  // acknowledges the last replies
-    if (written_ != std::uint64_t{answered_} * shape_.read_bytes)
-      throw std::runtime_error("The server has not written what was read.");
+    expect_moved();
     return ns;
   }
 
@@ -93,7 +95,8 @@ class Calls {
       if (++answered_ == 1) expect_good(reply);
     });
     written_ += arrived.written_bytes;
-    if (arrived.messages + arrived.written_bytes > 0) {
+    read_ += arrived.read_bytes;
+    if (arrived.messages + arrived.written_bytes + arrived.read_bytes > 0) {
       last_arrival_ns_ = 0;
       return;
     }
@@ -102,11 +105,19 @@ class Calls {
     if (now_ns() - last_arrival_ns_ > 5'000'000'000) throw std::runtime_error("The server does not answer.");
   }
 
+  /// Throws unless the server has moved the data of exactly the answered calls.
+  void expect_moved() const {
+    if (written_ != std::uint64_t{answered_} * shape_.read_bytes)
+      throw std::runtime_error("The server has not written what was read.");
+    if (read_ != std::uint64_t{answered_} * shape_.write_bytes)
+      throw std::runtime_error("The server has not read what it should write.");
+  }
+
   void expect_good(std::span<const std::byte> reply) const {
     const auto decoded = rpcrdma::v1::decode(reply);
     if (decoded.status != rpcrdma::v1::Decode::Ok || decoded.header.procedure != rpcrdma::v1::Procedure::Msg)
       throw std::runtime_error("The server answers with an error of the transport.");
-    expect_success(reply.subspan(decoded.header.header_bytes), shape_.procedure != ulb::kNfs3Null);
+    expect_done(reply.subspan(decoded.header.header_bytes), shape_);
   }
 
   const CallShape shape_;
@@ -114,7 +125,8 @@ class Calls {
   std::uint32_t submitted_ = 0;
   std::uint32_t answered_ = 0;
   std::uint32_t granted_ = 1;
-  std::uint64_t written_ = 0;
+  std::uint64_t written_ = 0;  ///< bytes that the server wrote by RDMA
+  std::uint64_t read_ = 0;     ///< bytes that it read
   std::uint64_t idle_turns_ = 0;
   std::uint64_t last_arrival_ns_ = 0;
 };
@@ -125,10 +137,9 @@ double server_ns_per_call(double seconds) {
 }
 
 constexpr Side kSides[] = {
-    {"null", server_ns_per_call<kNull>},
-    {"getattr", server_ns_per_call<kGetAttr>},
-    {"read4k", server_ns_per_call<kRead4k>},
-    {"read1m", server_ns_per_call<kRead1m>},
+    {"null", server_ns_per_call<kNull>},       {"getattr", server_ns_per_call<kGetAttr>},
+    {"read4k", server_ns_per_call<kRead4k>},   {"read1m", server_ns_per_call<kRead1m>},
+    {"write4k", server_ns_per_call<kWrite4k>}, {"write1m", server_ns_per_call<kWrite1m>},
 };
 
 Bytes make_file_over_rdma(ToolDevice& device, const Bytes& root) {

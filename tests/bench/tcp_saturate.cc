@@ -2,10 +2,12 @@
 //
 // tcp_saturate PORT MOUNT_PORT EXPORT PID: keeps an NFSv3 server over TCP busy, with more outstanding calls
 // on several connections than it can answer, and prints the processor time that process PID spends on a call.
-// Replies are received and discarded, so that the client needs less time than the server.
+// So that the client needs less time than the server, replies are received and discarded, calls without data
+// are sent many at a time, and the data of WRITEs is sent from one block of memory that stays in the cache.
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,7 +30,9 @@ constexpr std::size_t kReceiveBytes = 1u << 20;
 
 class Connection {
  public:
-  explicit Connection(std::uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  /// Connects to a local port. `data` follows each call that is submitted, and outlives this.
+  explicit Connection(std::uint16_t port, std::span<const std::byte> data = {})
+      : socket_(::socket(AF_INET, SOCK_STREAM, 0)), data_(data) {
     sockaddr_storage address;
     const socklen_t bytes = tcp::socket_address(PeerAddress::from_ipv4(127, 0, 0, 1), port, address);
     if (::connect(socket_, reinterpret_cast<const sockaddr*>(&address), bytes) != 0)
@@ -57,15 +61,19 @@ class Connection {
     return record;
   }
 
+  /// Queues one call. With data, all calls that are queued at a time have the same size.
   void submit(std::span<const std::byte> message) {
     const std::size_t at = outgoing_.size();
-    outgoing_.resize(at + 4 + message.size());
-    xdr::store_u32(&outgoing_[at], kLastFragment | static_cast<std::uint32_t>(message.size()));
+    head_bytes_ = 4 + message.size();
+    outgoing_.resize(at + head_bytes_);
+    xdr::store_u32(&outgoing_[at], kLastFragment | static_cast<std::uint32_t>(message.size() + data_.size()));
     std::memcpy(&outgoing_[at + 4], message.data(), message.size());
   }
 
+  /// Sends as much of the queued calls as the socket takes.
   void flush() {
     if (outgoing_.empty()) return;
+    if (!data_.empty()) return flush_with_data();
     const auto sent = ::send(socket_, outgoing_.data(), outgoing_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent > 0) outgoing_.erase(outgoing_.begin(), outgoing_.begin() + sent);
   }
@@ -94,13 +102,41 @@ class Connection {
   }
 
  private:
+  /// Sends heads from the queue, each followed by the data.
+  void flush_with_data() {
+    std::array<iovec, 64> pieces;
+    std::size_t count = 0;
+    std::size_t skip = sent_;
+    const auto add = [&](std::byte* at, std::size_t bytes) {
+      const std::size_t skipped = std::min(skip, bytes);
+      skip -= skipped;
+      if (skipped < bytes) pieces[count++] = {at + skipped, bytes - skipped};
+    };
+    for (std::size_t at = 0; at < outgoing_.size() && count + 2 <= pieces.size(); at += head_bytes_) {
+      add(&outgoing_[at], head_bytes_);
+      add(const_cast<std::byte*>(data_.data()), data_.size());
+    }
+    msghdr message{};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = count;
+    const auto sent = ::sendmsg(socket_, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent <= 0) return;
+    sent_ += static_cast<std::size_t>(sent);
+    const std::size_t whole = sent_ / (head_bytes_ + data_.size());
+    sent_ -= whole * (head_bytes_ + data_.size());
+    outgoing_.erase(outgoing_.begin(), outgoing_.begin() + static_cast<std::ptrdiff_t>(whole * head_bytes_));
+  }
+
   void receive_exactly(std::span<std::byte> bytes) {
     if (::recv(socket_, bytes.data(), bytes.size(), MSG_WAITALL) != static_cast<ssize_t>(bytes.size()))
       throw std::runtime_error("The server has ended a connection.");
   }
 
   int socket_;
-  Bytes outgoing_;
+  const std::span<const std::byte> data_;
+  Bytes outgoing_;              ///< record marks and calls without their data
+  std::size_t head_bytes_ = 0;  ///< size of the last call in outgoing_
+  std::size_t sent_ = 0;        ///< with data: bytes of the first queued call and its data that were sent
   Bytes incoming_ = Bytes(kReceiveBytes);
   std::array<std::byte, 4> mark_{};
   std::size_t mark_bytes_ = 0;
@@ -116,13 +152,14 @@ struct Server {
 
 template <const CallShape& kShape>
 double server_ns_per_call(double seconds) {
-  constexpr std::uint32_t kDepth = kShape.read_bytes > 65536 ? 4 : 64;  // per connection
+  constexpr std::uint32_t kDepth = kShape.read_bytes + kShape.write_bytes > 65536 ? 4 : 64;  // per connection
   const ProcessorTime used(server.pid);
   Bytes message = call_message(kShape, server.file);
+  const Bytes data(kShape.write_bytes, std::byte{1});
   std::uint32_t number = 0;
   std::array<std::unique_ptr<Connection>, kConnections> connections;
-  for (auto& connection : connections) connection = std::make_unique<Connection>(server.port);
-  expect_success(connections[0]->transact(message), kShape.procedure != ulb::kNfs3Null);
+  for (auto& connection : connections) connection = std::make_unique<Connection>(server.port, data);
+  expect_done(connections[0]->transact(message), kShape);
   const auto submit = [&](Connection& connection) {
     renumber(message, kShape, ++number);
     connection.submit(message);
@@ -149,10 +186,9 @@ double server_ns_per_call(double seconds) {
 }
 
 constexpr Side kSides[] = {
-    {"null", server_ns_per_call<kNull>},
-    {"getattr", server_ns_per_call<kGetAttr>},
-    {"read4k", server_ns_per_call<kRead4k>},
-    {"read1m", server_ns_per_call<kRead1m>},
+    {"null", server_ns_per_call<kNull>},       {"getattr", server_ns_per_call<kGetAttr>},
+    {"read4k", server_ns_per_call<kRead4k>},   {"read1m", server_ns_per_call<kRead1m>},
+    {"write4k", server_ns_per_call<kWrite4k>}, {"write1m", server_ns_per_call<kWrite1m>},
 };
 
 }  // namespace

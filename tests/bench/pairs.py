@@ -77,7 +77,8 @@ def summary(pairs):
 
 
 def say(figure, pairs, dropped, unit, goal=None, better="higher", **more):
-    """Prints a figure as one line of JSON. `goal` is the minimum ratio, or with better="lower" the maximum."""
+    """Prints a figure as one line of JSON. `goal` is the minimum ratio, or with better="lower" the maximum; it may be
+    one for each placement."""
     assert pairs, f"All {dropped} rounds were dropped: other programs keep the processors busy."
     print(json.dumps({"figure": figure, "unit": unit, "goal": goal, "better": better, "dropped": dropped, **summary(pairs), **more}),
           flush=True)

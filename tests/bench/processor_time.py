@@ -1,21 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the server's processor time per call of nfs-ganesha (an export in memory over TCP) with that of Sluice (softroce on memif).
+"""Compares the server's processor time per call of nfs-ganesha and of chimera (an export in memory over TCP) with that of Sluice
+(softroce on memif).
 Both servers run on the second processor, and have more calls outstanding than they can answer, from a minimal client on the first.
 The processor clock of a process, user and system, measures its time in a round. A reactor polls continuously, so it uses the whole
 round. Rounds in which it was not the bottleneck are dropped; idle polls in the others count as work, and are printed."""
+import json
 import statistics
 import time
 
-from ganesha import EXPORT, MOUNT_PORT, NFS_PORT, Ganesha, lacks
+import chimera
+import ganesha
 from pairs import Worker, alternate, placement_probe, say
 from planes import MemifPlanes, ask, planes_of_tests
 
 SECONDS = 0.5
 SERVER_CPU = 1
 MOST_IDLE = 0.1  # largest idle share of a reactor that counts as the bottleneck
-# Figure: call, goal.
-CALLS = {"cpu_null_vs_ganesha": ("null", 50), "cpu_getattr_vs_ganesha": ("getattr", 35), "cpu_read4k_vs_ganesha": ("read4k", 26),
-         "cpu_read1m_vs_ganesha": ("read1m", 3)}
+# Peer: its module, and the class of its server.
+PEERS = {"ganesha": (ganesha, ganesha.Ganesha), "chimera": (chimera, chimera.Chimera)}
+# Figure: peer, call, goal.
+CALLS = {
+    "cpu_null_vs_ganesha": ("ganesha", "null", 50),
+    "cpu_getattr_vs_ganesha": ("ganesha", "getattr", 35),
+    "cpu_read4k_vs_ganesha": ("ganesha", "read4k", 26),
+    "cpu_read1m_vs_ganesha": ("ganesha", "read1m", 3),
+    "memif_vs_chimera_null": ("chimera", "null", {"near": 2, "far": 1.3}),
+    "memif_vs_chimera_getattr": ("chimera", "getattr", {"near": 2, "far": 1.3}),
+    "memif_vs_chimera_read4k": ("chimera", "read4k", {"near": 1.3, "far": 1.0}),
+    "memif_vs_chimera_read1m": ("chimera", "read1m", {"near": 1.0, "far": 0.9}),
+    "memif_vs_chimera_write4k": ("chimera", "write4k", {"near": 2.0, "far": 1.3}),
+    "memif_vs_chimera_write1m": ("chimera", "write1m", {"near": 2.0, "far": 1.3}),
+}
 
 
 def processor_s(pid):
@@ -52,13 +67,14 @@ class IdleTurns:
 
 
 def compare(build, figure):
-    reason = lacks()
+    name, call, goal = CALLS[figure]
+    module, server = PEERS[name]
+    reason = module.lacks()
     if reason:
-        return print(f'{{"figure": "{figure}", "skipped": "{reason}"}}', flush=True)
-    call, goal = CALLS[figure]
-    with MemifPlanes(build, "credits = 128", "max_credits = 128") as planes, Ganesha(SERVER_CPU) as ganesha, \
+        return print(json.dumps({"figure": figure, "skipped": reason}), flush=True)
+    with MemifPlanes(build, "credits = 128", "max_credits = 128") as planes, server(SERVER_CPU) as peer, \
             placement_probe(build) as probe:
-        over_tcp = ganesha.enter(f"{build}/tests/bench/tcp_saturate", NFS_PORT, MOUNT_PORT, EXPORT, ganesha.process.pid)
+        over_tcp = peer.enter(f"{build}/tests/bench/tcp_saturate", peer.NFS_PORT, peer.MOUNT_PORT, peer.EXPORT, peer.process.pid)
         over_rdma = [f"{build}/tests/bench/rdma_saturate", planes_of_tests.memif_ethdev(planes.dir, "client"), planes.mount_port(),
                      planes.data.pid]
         with Worker(*map(str, over_tcp)) as theirs, Worker(*map(str, over_rdma)) as ours:

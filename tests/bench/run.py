@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures figures, and prints one line of JSON for each.
 
-run.py BUILD [FIGURE...]    measures these figures, by default all
+run.py BUILD [FIGURE...]    measures these figures, by default all; peers means those beside servers of other projects
 run.py --list               prints the names of the figures
 run.py --targets            prints the ninja targets that the figures need"""
 import json
@@ -22,6 +22,7 @@ import processor_time
 GUEST_FIGURES = {**dict.fromkeys(("guest_vs_knfsd_read4k", "guest_vs_knfsd_read1m", "verbs_vs_knfsd_read4k", "verbs_vs_knfsd_read1m"), "guest_bench.py"),
                  **dict.fromkeys(("loss_silence_s", "link_recovery_s"), "repair_bench.py")}
 GROUPS = (in_process, over_memif, processor_time, operations, busy, handover, denial, coherence)
+SETS = {"peers": list(processor_time.FIGURES)}
 PROGRAMS = ("controlplane/sluice-controlplane", "sluice-dataplane", "cli/sluicectl", "cli/sluice-bench")
 
 
@@ -32,6 +33,14 @@ def in_guests(build, wanted):
                         f"{build}/cli/sluicectl", *figures], check=True)
 
 
+def named(words, known):
+    """Returns the figures that the words name, each of which is a figure or a set of figures."""
+    unknown = set(words) - set(known) - set(SETS)
+    if unknown:
+        sys.exit(f"Unknown figures {sorted(unknown)}. The figures are {known}, and sets of them are {list(SETS)}.")
+    return [figure for word in words for figure in SETS.get(word, [word])]
+
+
 def main():
     figures = {name: measure for group in GROUPS for name, measure in group.FIGURES.items()}
     if sys.argv[1:] == ["--targets"]:
@@ -40,10 +49,8 @@ def main():
     if sys.argv[1:] == ["--list"]:
         print("\n".join([*figures, *GUEST_FIGURES]))
         return
-    build, wanted = sys.argv[1], sys.argv[2:] or [*figures, *GUEST_FIGURES]
-    unknown = set(wanted) - set(figures) - set(GUEST_FIGURES)
-    if unknown:
-        sys.exit(f"Unknown figures {sorted(unknown)}. The figures are {[*figures, *GUEST_FIGURES]}.")
+    known = [*figures, *GUEST_FIGURES]
+    build, wanted = sys.argv[1], named(sys.argv[2:], known) or known
     failed = False
     for name in wanted:
         try:

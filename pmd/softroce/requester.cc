@@ -166,13 +166,19 @@ std::uint32_t Requester::send_at_once(std::span<const SendWr> wrs) noexcept {
   const std::uint32_t window = window_.packets();
   const std::uint32_t most_bytes = smaller_of(path_.mtu(), kCopyBytes);
   const bool reading = reads_pending_ > 0;
+  const auto fits = [&](const SendWr& wr) noexcept {
+    return wr.sges.size() == 1 && sends_data(wr.opcode) && ((wr.flags & kFence) == 0 || !reading) &&
+           wr.sges.front().length <= most_bytes && device_.memory().local_access(wr.sges.front());
+  };
   std::uint32_t sent = 0;
-  for (; sent < wrs.size() && in_flight + sent < window; ++sent) {
+  bool fitting = !wrs.empty() && fits(wrs.front());
+  for (; fitting && in_flight + sent < window; ++sent) {
     const SendWr& wr = wrs[sent];
-    if (wr.sges.size() != 1 || !sends_data(wr.opcode) || ((wr.flags & kFence) != 0 && reading)) break;
     const Sge sge = wr.sges.front();
-    if (sge.length > most_bytes || !device_.memory().local_access(sge)) break;
     const bool ends = sent + 1 == wrs.size() || wrs[sent + 1].opcode == SendOpcode::LocalInvalidate;
+    fitting = !ends && fits(wrs[sent + 1]);
+    // A next request with an error is never sent, so send_data_packet() decides whether this one has to ask.
+    if (!ends && !fitting) break;
     SendEntry& work = queue_.prepare(sent, wr, sge, psn_add(psns_.next(), sent));
     const bool staged =
         send_packet(work, 0, ends || in_flight + sent + 1 >= window, [&](Packet& packet) noexcept {

@@ -233,6 +233,27 @@ TEST_F(Requester, all_the_pieces_that_were_agreed_make_one_message) {
   EXPECT_TRUE(completed(own, 2, WcStatus::LocalLengthError));
 }
 
+/// No request follows the first one on the wire, so only its own acknowledgement reports the bad one.
+TEST_F(Requester, a_request_before_one_that_cannot_be_sent_asks_for_its_acknowledgement) {
+  const Sge good = own.sge(0, 10);
+  const Sge outside{own.memory.bytes.data() + kEndpointBytes - 10, 64, own.memory.lkey};
+  const std::vector<Sge> mixed{good, outside};
+  const std::vector<Sge> many(QueuePairLimits{}.max_send_sge + 1, good);
+  for (const std::span<const Sge> bad : {std::span(&outside, 1), std::span(mixed), std::span(many)}) {
+    connect(own);
+    sent.clear();
+    const SendWr wrs[] = {{.wr_id = 1, .sges = {&good, 1}, .flags = kSignaled}, {.wr_id = 2, .sges = bad}};
+    ASSERT_EQ(own.qp->post_send(wrs), 2u);
+    settle();
+    ASSERT_EQ(sent.size(), 1u);
+    EXPECT_TRUE(sent[0].packet.bth.ack_request) << bad.size();
+    peer_acknowledges(kOwnPsn);
+    EXPECT_TRUE(completed(own, 1));
+    EXPECT_TRUE(completed(
+        own, 2, bad.size() == many.size() ? WcStatus::LocalLengthError : WcStatus::LocalProtectionError));
+  }
+}
+
 TEST_F(Requester, flushed_work_is_counted) {
   for (std::uint64_t i = 0; i < 3; ++i) ASSERT_TRUE(own.post(SendOpcode::Send, i, {own.sge(0, 10)}));
   for (std::uint64_t i = 10; i < 12; ++i) ASSERT_TRUE(own.receive(i, own.sge(0, 64)));

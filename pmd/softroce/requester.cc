@@ -160,7 +160,9 @@ inline void Requester::time_round_trip(std::uint32_t psn) noexcept {
 }
 
 std::uint32_t Requester::send_at_once(std::span<const SendWr> wrs) noexcept {
-  if (queue_.next != queue_.tail || psns_.retransmitting() || rnr_wait_ || path_.rate().limited()) return 0;
+  if (queue_.next != queue_.tail || psns_.retransmitting() || rnr_wait_ || path_.rate().limited() ||
+      queue_.max_sge() == 0)
+    return 0;
   SLUICE_INVARIANT_DEBUG(wrs.size() <= queue_.room() && next_packet_ == 0, ring_index);
   const std::uint32_t in_flight = psns_.in_flight();
   const std::uint32_t window = window_.packets();

@@ -52,6 +52,7 @@ class SendQueue {
         sges_((std::size_t{mask_} + 1) * max_sge) {}
 
   std::uint32_t depth() const noexcept { return depth_; }
+  std::uint32_t max_sge() const noexcept { return max_sge_; }
   std::uint32_t room() const noexcept { return depth_ - (tail - head); }
   bool empty() const noexcept { return head == tail; }
   SendEntry& entry(std::uint32_t index) noexcept {

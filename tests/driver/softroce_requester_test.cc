@@ -254,6 +254,20 @@ TEST_F(Requester, a_request_before_one_that_cannot_be_sent_asks_for_its_acknowle
   }
 }
 
+/// The sizes of a queue pair are chosen by its owner, who may send only messages without data.
+TEST_F(Requester, a_queue_pair_without_pieces_sends_none) {
+  QueuePairLimits limits;
+  limits.max_send_sge = 0;
+  connect(own, kPeerQp, limits);
+  ASSERT_TRUE(own.post(SendOpcode::Send, 1, {}));
+  settle();
+  peer_acknowledges(kOwnPsn);
+  EXPECT_TRUE(completed(own, 1));
+  ASSERT_TRUE(own.post(SendOpcode::Send, 2, {own.sge(0, 10)}));
+  EXPECT_TRUE(completed(own, 2, WcStatus::LocalLengthError));
+  EXPECT_EQ(sent.size(), 1u);
+}
+
 TEST_F(Requester, flushed_work_is_counted) {
   for (std::uint64_t i = 0; i < 3; ++i) ASSERT_TRUE(own.post(SendOpcode::Send, i, {own.sge(0, 10)}));
   for (std::uint64_t i = 10; i < 12; ++i) ASSERT_TRUE(own.receive(i, own.sge(0, 64)));

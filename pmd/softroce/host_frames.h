@@ -30,7 +30,7 @@ inline constexpr std::size_t kNeighbourBytes = 24;  ///< with the target, withou
 inline constexpr std::size_t kLinkOptionBytes = 8;
 inline constexpr std::byte kSourceLinkOption{1};
 inline constexpr std::byte kTargetLinkOption{2};
-inline constexpr std::uint32_t kSolicited = 0x40000000;
+inline constexpr std::uint32_t kSolicitedAnswer = 0x40000000;
 inline constexpr std::uint32_t kOverride = 0x20000000;
 inline constexpr std::byte kOnLinkHops{255};
 

@@ -199,8 +199,9 @@ std::size_t Neighbours::on_solicitation(const Frame& frame, const MacAddress& se
   const PeerAddress to = duplicate ? kAllNodes : frame.source;
   const std::size_t at = ethernet_header(duplicate ? group_mac(to) : sender, kTypeIpv6, out);
   ++statistics.arp_replies;
-  return at + write_neighbour_message(kNeighbourAdvertisement, duplicate ? kOverride : kSolicited | kOverride,
-                                      target, to, target, kTargetLinkOption, own_, out + at);
+  const std::uint32_t flags = duplicate ? kOverride : kSolicitedAnswer | kOverride;
+  return at + write_neighbour_message(kNeighbourAdvertisement, flags, target, to, target, kTargetLinkOption,
+                                      own_, out + at);
 }
 
 /// Reports all groups immediately, because there are few (RFC 3810, section 6).

@@ -268,6 +268,18 @@ TEST_F(Requester, a_queue_pair_without_pieces_sends_none) {
   EXPECT_EQ(sent.size(), 1u);
 }
 
+TEST_F(Requester, a_solicited_request_asks_for_an_event_with_its_last_packet_only) {
+  for (const std::uint32_t bytes : {10u, 3000u})
+    for (const bool solicited : {true, false}) {
+      connect(own);
+      sent.clear();
+      ASSERT_TRUE(own.post(SendOpcode::Send, 1, {own.sge(0, bytes)}, 0, {}, solicited ? rdma::kSolicited : 0));
+      settle();
+      ASSERT_EQ(sent.size(), bytes / 1024 + 1);
+      for (const Sent& each : sent) EXPECT_EQ(each.packet.bth.solicited, solicited && &each == &sent.back());
+    }
+}
+
 TEST_F(Requester, flushed_work_is_counted) {
   for (std::uint64_t i = 0; i < 3; ++i) ASSERT_TRUE(own.post(SendOpcode::Send, i, {own.sge(0, 10)}));
   for (std::uint64_t i = 10; i < 12; ++i) ASSERT_TRUE(own.receive(i, own.sge(0, 64)));

@@ -273,7 +273,8 @@ TEST_F(Requester, a_solicited_request_asks_for_an_event_with_its_last_packet_onl
     for (const bool solicited : {true, false}) {
       connect(own);
       sent.clear();
-      ASSERT_TRUE(own.post(SendOpcode::Send, 1, {own.sge(0, bytes)}, 0, {}, solicited ? rdma::kSolicited : 0));
+      ASSERT_TRUE(
+          own.post(SendOpcode::Send, 1, {own.sge(0, bytes)}, 0, {}, solicited ? rdma::kSolicited : 0));
       settle();
       ASSERT_EQ(sent.size(), bytes / 1024 + 1);
       for (const Sent& each : sent) EXPECT_EQ(each.packet.bth.solicited, solicited && &each == &sent.back());

@@ -28,10 +28,10 @@ class Shape:
 
 # The limits are 3 % above the measured values, because libraries choose functions by the processor.
 SHAPES = {
-    "softroce_null": Shape("softroce_core", "null", "*answer*", 10_000, 3_350),
+    "softroce_null": Shape("softroce_core", "null", "*answer*", 10_000, 3_410),
     "softroce_getattr": Shape("softroce_core", "getattr", "*answer*", 10_000, 3_590),
-    "softroce_read4k": Shape("softroce_core", "read4k", "*answer*", 10_000, 11_050),
-    "softroce_write4k": Shape("softroce_core", "write4k", "*answer*", 10_000, 12_850),
+    "softroce_read4k": Shape("softroce_core", "read4k", "*answer*", 10_000, 11_090),
+    "softroce_write4k": Shape("softroce_core", "write4k", "*answer*", 10_000, 13_080),
     "loopback_null": Shape("one_core", "null", "*ClosedLoop*::run*", 10_000, 2_070),
     "loopback_null_v2": Shape("one_core", "null_v2", "*ClosedLoop*::run*", 10_000, 2_135),
 }

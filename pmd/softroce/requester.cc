@@ -190,7 +190,7 @@ std::uint32_t Requester::send_at_once(std::span<const SendWr> wrs) noexcept {
     time_round_trip(work.first_psn);
   }
   if (sent == 0) return 0;
-  path_.charge(0);
+  path_.rate().note_sent();  // it is not limited
   queue_.count_sent(sent);
   static_cast<void>(SLUICE_INVARIANT(psns_.sent(sent), psn_window));
   if (retry_at_ns_ == 0) restart_timer();

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cstring>
 
 #include "dataplane/base/invariant.h"
@@ -168,8 +167,8 @@ inline void finish_short(const HeaderTemplate& headers, std::uint8_t padding_byt
   const std::size_t link_bytes = headers.network_at();
   const std::size_t network_bytes = headers.bytes() - link_bytes;
   const std::uint32_t crc = icrc_start(at + link_bytes, network_bytes, written - headers.bytes());
-  static_assert(std::endian::native == std::endian::little, "the CRC is sent with its low byte first");
-  std::memcpy(at + written, &crc, kIcrcBytes);
+  const auto check = icrc_bytes(crc);
+  std::memcpy(at + written, check.data(), check.size());
   written += kIcrcBytes;
   SLUICE_INVARIANT_DEBUG(written <= std::size_t{head->buf_len} - head->data_off, buffer_bounds);
   head->data_len = static_cast<std::uint16_t>(written);

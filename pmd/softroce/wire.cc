@@ -59,19 +59,14 @@ std::optional<Packet> decode(std::span<const std::byte> bytes) noexcept {
   const std::byte* at = bytes.data();
   Packet& packet = decoded.emplace();
   Bth& bth = packet.bth;
-  bth.opcode = static_cast<Opcode>(at[0]);
+  decode_varying_fields(at, packet);
   const auto flags = std::to_integer<std::uint8_t>(at[1]);
-  bth.solicited = flags >> 7 & 1;
   bth.migrated = flags >> 6 & 1;
-  bth.pad_bytes = flags >> 4 & 3;
   bth.version = flags & 15;
   bth.partition_key = load_be16(at + 2);
   bth.fecn = std::to_integer<std::uint8_t>(at[4]) >> 7 & 1;
   bth.becn = std::to_integer<std::uint8_t>(at[4]) >> 6 & 1;
   bth.destination_qp = load_be32(at + 4) & kPsnMask;
-  bth.ack_request = std::to_integer<std::uint8_t>(at[8]) >> 7 & 1;
-  bth.psn = load_be32(at + 8) & kPsnMask;
-  packet.kind = traits(bth.opcode);
   const std::size_t header_bytes = packet.kind.header_bytes;
   if (!packet.kind.known || bth.version != 0 || bytes.size() < header_bytes + bth.pad_bytes) {
     decoded.reset();

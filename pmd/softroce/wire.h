@@ -146,6 +146,18 @@ struct Packet {
   std::span<const std::byte> payload;  ///< payload without padding
 };
 
+/// Decodes the fields of the base transport header in which the packets of a connection differ.
+[[gnu::always_inline]] inline void decode_varying_fields(const std::byte* at, Packet& packet) noexcept {
+  packet.bth.opcode = static_cast<Opcode>(at[0]);
+  packet.kind = traits(packet.bth.opcode);
+  const auto flags = std::to_integer<std::uint8_t>(at[1]);
+  packet.bth.solicited = flags >> 7 & 1;
+  packet.bth.pad_bytes = flags >> 4 & 3;
+  const std::uint32_t psn = load_be32(at + 8);
+  packet.bth.ack_request = psn >> 31;
+  packet.bth.psn = psn & kPsnMask;
+}
+
 /// Decodes the headers after the base transport header, which begin at `at`, as packet.kind requires.
 inline void decode_extended_headers(const std::byte* at, Packet& packet) noexcept {
   if (packet.kind.has_deth) {
@@ -174,14 +186,7 @@ inline void decode_extended_headers(const std::byte* at, Packet& packet) noexcep
 /// connection, or if the packet is truncated.
 [[gnu::always_inline]] inline bool decode_expected(const std::byte* at, std::size_t bytes,
                                                    Packet& packet) noexcept {
-  packet.bth.opcode = static_cast<Opcode>(at[0]);
-  packet.kind = traits(packet.bth.opcode);
-  const auto flags = std::to_integer<std::uint8_t>(at[1]);
-  packet.bth.solicited = flags >> 7 & 1;
-  packet.bth.pad_bytes = flags >> 4 & 3;
-  const std::uint32_t psn = load_be32(at + 8);
-  packet.bth.ack_request = psn >> 31;
-  packet.bth.psn = psn & kPsnMask;
+  decode_varying_fields(at, packet);
   const std::size_t header_bytes = packet.kind.header_bytes;
   const std::size_t around = header_bytes + packet.bth.pad_bytes;
   if (!packet.kind.of_connection || bytes < around) return false;

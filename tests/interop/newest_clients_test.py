@@ -11,8 +11,8 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import newest  # noqa: E402
 from gateway_bench import MOUNT_PORT, NFS_PORT, UPSTREAM  # noqa: E402
-from lab import EXPORT, PLAIN_HOST, Failed, Skipped, need_lab, run_tests  # noqa: E402
-from reverse_test import REVERSE_PORT, TwoSluices, exchange, url  # noqa: E402
+from lab import PLAIN_HOST, Failed, Skipped, need_lab, run_tests  # noqa: E402
+from reverse_test import REVERSE_PORT, TwoSluices, exchange, memory, url  # noqa: E402
 
 PROXY_PORT = 3049
 PROXY = """
@@ -69,14 +69,6 @@ class Proxy:
 
     def url(self, name=""):
         return f"nfs://127.0.0.1/proxied/{name}?version=4&nfsport={PROXY_PORT}"
-
-
-def memory(transport):
-    def test(b):
-        b.serve(transport, EXPORT)
-        exchange(b, "/export", "3")
-    test.__name__ = f"libnfs_version_3_to_exports_over_transport_version_{transport}"
-    return test
 
 
 def forwarded(transport, nfs):

@@ -30,13 +30,19 @@ class SeqLock {
   /// Largest value that read() returns on the stack.
   static constexpr std::size_t kMaxByValue = 16384;
 
+  /// Makes readers fail until the next write(), because the writer changes what belongs to the value. Called
+  /// by the single writer only. What readers find by the value must be changed by release stores.
+  void open() noexcept {
+    sequence_.store(sequence_.load(std::memory_order_relaxed) | 1, std::memory_order_relaxed);
+    SLUICE_STORE_POINT();
+  }
+
   /// Publishes a value. Called by the single writer only. If an earlier writer died during write(), the
   /// sequence is odd; setting the low bit instead of adding one makes that harmless.
   void write(const T& value) noexcept {
     const auto* const bytes = reinterpret_cast<const std::byte*>(&value);
-    const std::uint32_t before = sequence_.load(std::memory_order_relaxed) | 1;
-    sequence_.store(before, std::memory_order_relaxed);
-    SLUICE_STORE_POINT();
+    open();
+    const std::uint32_t before = sequence_.load(std::memory_order_relaxed);
     // Each word is a release store, so that a reader that sees a new word also sees the odd sequence.
     for (std::size_t w = 0; w < kWords; ++w) {
       std::uint64_t word = 0;
@@ -52,17 +58,27 @@ class SeqLock {
   /// the writer keeps writing or died during write(); `value` is then undefined.
   [[nodiscard]] bool read(T& value) const noexcept {
     constexpr int kTries = 1000;
-    auto* const bytes = reinterpret_cast<std::byte*>(&value);
-    for (int i = 0; i < kTries; ++i) {
-      const std::uint32_t before = sequence_.load(std::memory_order_acquire);  // pairs with write()
-      if (before & 1) continue;
-      for (std::size_t w = 0; w < kWords; ++w) {
-        const std::uint64_t word = words_[w].load(std::memory_order_acquire);  // pairs with write()
-        std::memcpy(bytes + w * sizeof word, &word, bytes_of(w));
-      }
-      if (sequence_.load(std::memory_order_relaxed) == before) return true;
-    }
+    for (int i = 0; i < kTries; ++i)
+      if (std::uint32_t sequence; read_once(value, sequence)) return true;
     return false;
+  }
+
+  /// Reads the value in one attempt; any thread or process. Returns false if the attempt met a write. Sets
+  /// `sequence` to the number of the value, for is_unchanged().
+  [[nodiscard]] bool read_once(T& value, std::uint32_t& sequence) const noexcept {
+    auto* const bytes = reinterpret_cast<std::byte*>(&value);
+    sequence = sequence_.load(std::memory_order_acquire);  // pairs with write()
+    if (sequence & 1) return false;
+    for (std::size_t w = 0; w < kWords; ++w) {
+      const std::uint64_t word = words_[w].load(std::memory_order_acquire);  // pairs with write()
+      std::memcpy(bytes + w * sizeof word, &word, bytes_of(w));
+    }
+    return is_unchanged(sequence);
+  }
+  /// Returns whether the value has not changed since read_once(). If so, data that was read since by acquire
+  /// loads belongs to it.
+  bool is_unchanged(std::uint32_t sequence) const noexcept {
+    return sequence_.load(std::memory_order_relaxed) == sequence;
   }
 
   /// Returns the value; nullopt if read() fails. The size limit exists because the threads of the metrics'

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Marker for stores that another process can see: a process may be stopped or killed between two of them. The
-// marker has no effect in the programs; the model of the protocol between the planes (tests/unit/model)
-// switches sides there.
+// Markers for stores that another process or reactor can see, and for loads of what another one stores.
+// Either side may be stopped there, or killed between two stores. The markers have no effect in the programs;
+// the models in tests/unit/model switch sides there.
 #pragma once
 
 #ifdef SLUICE_STORE_POINTS
@@ -13,3 +13,4 @@ void on_store_point() noexcept;
 #else
 #define SLUICE_STORE_POINT() static_cast<void>(0)
 #endif
+#define SLUICE_LOAD_POINT() SLUICE_STORE_POINT()

@@ -4,7 +4,6 @@
 // the kernel's connections of a control plane that ends.
 #include "dataplane/process/control_plane_monitor.h"
 
-#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <span>
@@ -24,15 +23,22 @@ void set_log_level(const segment::ConfigBlock& config) {
   log::set_level(static_cast<log::Level>(config.log_level));
 }
 
+template <typename Name>
+void put_name(Name& name, const segment::UpstreamConfig& upstream) noexcept {
+  static_assert(sizeof name == sizeof upstream.name);
+  std::memcpy(&name, &upstream.name, sizeof name);
+}
+
 }  // namespace
 
-ConfigMonitor::ConfigMonitor(segment::Layout& layout, ExportUpdate& exports, UpstreamChanges& upstreams,
-                             SetSlowCall set_slow_call_ns, const segment::ConfigBlock& started)
+ConfigMonitor::ConfigMonitor(segment::Layout& layout, std::vector<ExportUpdate*> exports,
+                             UpstreamChanges& upstreams, SetSlowCall set_slow_call_ns,
+                             const segment::ConfigBlock& started)
     : layout_(layout),
-      exports_(exports),
       upstreams_(upstreams),
       set_slow_call_ns_(std::move(set_slow_call_ns)),
       generation_(started.generation) {
+  for (ExportUpdate* const update : exports) exports_.push_back({update, nullptr});
   apply_at_once(started);
   layout_.generation_applied = generation_;
 }
@@ -42,9 +48,18 @@ void ConfigMonitor::apply_at_once(const segment::ConfigBlock& config) const {
   set_slow_call_ns_(std::uint64_t{config.slow_call_ms} * 1'000'000);
 }
 
+/// Takes back the lists that reactors have applied. Returns whether every reactor has.
+bool ConfigMonitor::exports_taken() noexcept {
+  bool all = true;
+  for (ReactorExports& each : exports_) {
+    if (each.pending && each.update->take_back() != nullptr) each.pending.reset();
+    all &= !each.pending;
+  }
+  return all;
+}
+
 void ConfigMonitor::poll() {
-  if (pending_ && exports_.take_back() != nullptr) pending_.reset();
-  if (pending_ || !upstreams_.taken()) return;
+  if (!exports_taken() || !upstreams_.taken()) return;
   if (layout_.generation_applied != generation_) {
     layout_.generation_applied = generation_;
     log::info("Configuration {} is in force", generation_);
@@ -61,8 +76,10 @@ void ConfigMonitor::poll() {
   generation_ = config->generation;
   apply_at_once(*config);
   upstreams_.apply(*config);
-  pending_ = std::make_unique<ExportUpdate::List>(export_options(*config));
-  exports_.offer(*pending_);
+  for (ReactorExports& each : exports_) {
+    each.pending = std::make_unique<ExportUpdate::List>(export_options(*config));
+    each.update->offer(*each.pending);
+  }
 }
 
 // --- Upstreams that a reload changes, adds or removes
@@ -74,7 +91,7 @@ UpstreamChanges::UpstreamChanges(const segment::ConfigBlock& started, std::vecto
       shown_(shown) {
   places_.count = static_cast<std::uint32_t>(slots_.size());
   for (std::uint32_t i = 0; i < smaller_of(started.upstream_count, places_.count); ++i)
-    std::ranges::copy(started.upstreams[i].name, places_.names[i].begin());
+    put_name(places_.names[i], started.upstreams[i]);
   shown_.write(places_);
 }
 
@@ -90,7 +107,7 @@ void UpstreamChanges::offer(std::uint32_t slot, const segment::UpstreamConfig& e
     if (!before.name.empty()) log::info("Upstream '{}' is no longer served", before.name);
     log::info("Upstream '{}' is now served", settings.name);
   }
-  std::ranges::copy(entry.name, places_.names[slot].begin());
+  put_name(places_.names[slot], entry);
   for (gateway::UpstreamSlot* const each : slots_[slot]) each->offer(settings);
 }
 
@@ -107,8 +124,8 @@ void UpstreamChanges::apply(const segment::ConfigBlock& config) {
 }
 
 bool UpstreamChanges::taken() const noexcept {
-  return std::all_of(slots_.begin(), slots_.end(), [](const Slots& slots) {
-    return std::all_of(slots.begin(), slots.end(), [](const auto* slot) { return slot->settled(); });
+  return !has_match(slots_, [](const Slots& slots) {
+    return has_match(slots, [](const auto* slot) { return !slot->settled(); });
   });
 }
 
@@ -163,8 +180,7 @@ void KeptConnections::take_offered() {
 }
 
 bool KeptConnections::holds(std::uint32_t epoch) const {
-  return std::any_of(channels_.begin(), channels_.end(),
-                     [epoch](const Channel& channel) { return channel.epoch == epoch; });
+  return has_match(channels_, [epoch](const Channel& channel) { return channel.epoch == epoch; });
 }
 
 /// Returns whether the control plane that opened the channel has a successor or has ended.

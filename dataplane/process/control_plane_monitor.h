@@ -11,8 +11,9 @@
 #include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/function.h"
 #include "dataplane/base/seqlock.h"
+#include "dataplane/gateway/slots/upstream_slots.h"
 #include "dataplane/gateway/tcp_upstream/upstream_addresses.h"
-#include "dataplane/process/core.h"
+#include "dataplane/process/export_update.h"
 #include "dataplane/segment/channels.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/segment.h"
@@ -54,7 +55,7 @@ class ConfigMonitor {
 
   /// Applies the parts of `started` that need no restart. `started` is the configuration that the data plane
   /// was built from. The other arguments outlive the watch.
-  ConfigMonitor(segment::Layout& layout, ExportUpdate& exports, UpstreamChanges& upstreams,
+  ConfigMonitor(segment::Layout& layout, std::vector<ExportUpdate*> exports, UpstreamChanges& upstreams,
                 SetSlowCall set_slow_call_ns, const segment::ConfigBlock& started);
 
   /// Applies a newly published configuration. Layout::generation_applied is set when the reactors have
@@ -63,15 +64,20 @@ class ConfigMonitor {
 
  private:
   void apply_at_once(const segment::ConfigBlock& config) const;
+  bool exports_taken() noexcept;
 
   segment::Layout& layout_;
-  ExportUpdate& exports_;
+  /// A list of exports that a reactor has been offered.
+  struct ReactorExports {
+    ExportUpdate* update;
+    std::unique_ptr<ExportUpdate::List> pending;  ///< null: the reactor has returned the list
+  };
+  std::vector<ReactorExports> exports_;
   UpstreamChanges& upstreams_;
   const SetSlowCall set_slow_call_ns_;
   std::uint64_t generation_ = 0;
   /// Sequence of Layout::config; zero: a configuration published during the start is read as well.
   std::uint32_t sequence_ = 0;
-  std::unique_ptr<ExportUpdate::List> pending_;  ///< offered to the reactor
 };
 
 /// Preserves the kernel's connections of the verbs driver when the control plane ends, by holding the channel

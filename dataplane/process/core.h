@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Objects that the reactors of a process own: each has a Core, and the first one has the memory exports, to
-// which the other reactors forward their calls.
+// Objects that the reactors of a process own: each has a Core, and the first one has the files of the memory
+// exports, which the other reactors read.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -14,10 +13,12 @@
 #include "dataplane/gateway/tcp_clients/reverse_gateway.h"
 #include "dataplane/gateway/tcp_upstream/upstreams.h"
 #include "dataplane/process/devices.h"
+#include "dataplane/process/export_update.h"
 #include "dataplane/reactor/reactor.h"
 #include "dataplane/segment/segment.h"
 #include "dataplane/service/api/null.h"
 #include "dataplane/service/cross_reactor_call.h"
+#include "dataplane/service/memory/file_reader.h"
 #include "dataplane/service/memory/memory_service.h"
 #include "dataplane/service/memory/path_walk.h"
 
@@ -52,30 +53,32 @@ struct Core {
   std::unique_ptr<tcp_clients::ReverseGateway> reverse_gateway;  ///< null without the reverse gateway
 };
 
-/// Transfer of one list of exports at a time from the main thread to the reactor and back. The main thread
-/// owns the list throughout; the reactor uses it between take() and give_back().
-class ExportUpdate {
+/// Memory exports of a reactor that does not own the files: it answers what changes nothing, and forwards all
+/// other calls to the owner.
+class ReadExports final : public reactor::ControlTask {
  public:
-  using List = std::vector<service::memory::ExportOptions>;
+  /// Registers the services with `reader` at setup. `data` and `zeros` are the owner's regions. Throws
+  /// SetupError. The owner's service and both reactors outlive the object.
+  ReadExports(Core& reader, service::memory::MemoryService& memory, rdma::MemoryRegion data,
+              rdma::MemoryRegion zeros);
+  ReadExports(const ReadExports&) = delete;
+  ReadExports& operator=(const ReadExports&) = delete;
 
-  /// Offers a list to the reactor. Requires that the previous list has been returned. Main thread. Pairs with
-  /// take(): the list is complete.
-  void offer(List& exports) noexcept { offered_.store(&exports, std::memory_order_release); }
-  /// Returns the list that the reactor no longer uses, with the previously applied exports; null while the
-  /// reactor has not handled it. Main thread. Pairs with give_back(): the previously applied exports.
-  List* take_back() noexcept { return returned_.exchange(nullptr, std::memory_order_acquire); }
-
-  /// Returns the offered list; null if there is none. Reactor. Pairs with offer(): the list is complete.
-  List* take() noexcept { return offered_.exchange(nullptr, std::memory_order_acquire); }
-  /// Returns the list to the main thread. Reactor. Pairs with take_back(): the previously applied exports.
-  void give_back(List& exports) noexcept { returned_.store(&exports, std::memory_order_release); }
+  service::CrossReactorCall& calls() noexcept { return *calls_; }
+  ExportUpdate& update() noexcept { return update_; }
+  const service::memory::FileReader& files() const noexcept { return *files_; }
+  /// Applies an offered list. Called in the reader's thread.
+  void on_control_pass(std::uint64_t now_ns) noexcept override;
 
  private:
-  std::atomic<List*> offered_{nullptr};
-  std::atomic<List*> returned_{nullptr};
+  std::unique_ptr<service::CrossReactorCall> calls_;
+  std::unique_ptr<service::RemoteService> to_owner_;
+  std::unique_ptr<service::RemoteService> acl_;
+  std::unique_ptr<service::memory::FileReader> files_;
+  ExportUpdate update_;
 };
 
-/// Memory exports. They belong to one reactor; the other reactors forward their calls to it.
+/// Memory exports. The files belong to one reactor.
 class Exports final : public reactor::ControlTask {
  public:
   /// Creates the exports at setup. Throws SetupError. Registers the services with the owner, unless the
@@ -86,12 +89,13 @@ class Exports final : public reactor::ControlTask {
   Exports(const Exports&) = delete;
   Exports& operator=(const Exports&) = delete;
 
-  /// Lets the owner serve calls of the caller's connections. Called at setup. The caller outlives the
-  /// exports.
-  void serve_remotely(Core& caller);
+  /// Serves the connections of another reactor, unless the configuration serves no files from memory. Called
+  /// at setup. The reader outlives the exports.
+  void serve(Core& reader);
 
-  /// Returns the transfer object. A list that is offered there is applied at the next control pass.
-  ExportUpdate& update() noexcept { return update_; }
+  /// Returns the transfer objects, the owner's first. A list that is offered there is applied at the next
+  /// control pass of the reactor.
+  std::vector<ExportUpdate*> updates() noexcept;
   /// Applies an offered list, publishes the state of the exports periodically, and looks up directories for
   /// MOUNT. Called in the owner's thread.
   void on_control_pass(std::uint64_t now_ns) noexcept override;
@@ -107,15 +111,14 @@ class Exports final : public reactor::ControlTask {
   const rdma::MemoryRegion data_;
   const rdma::MemoryRegion zeros_;  ///< source of reads from holes of files
   service::memory::MemoryService memory_;
-  std::vector<service::Service*> served_;
+  const bool serves_memory_;  ///< the configuration serves files from memory
   ExportUpdate update_;
   std::uint64_t published_ns_ = 0;
   service::memory::PathWalk walk_{memory_.file_system()};
   bool walking_ = false;
   std::uint64_t question_ = 0;           ///< number of the last PathQuestion that was handled
   std::uint32_t question_sequence_ = 0;  ///< sequence of its SeqLock when it was read
-  std::vector<std::unique_ptr<service::CrossReactorCall>> cross_reactor_calls_;
-  std::vector<std::unique_ptr<service::RemoteService>> remote_services_;
+  std::vector<std::unique_ptr<ReadExports>> readers_;
 };
 
 }  // namespace sluice::process

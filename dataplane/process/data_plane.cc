@@ -4,7 +4,6 @@
 #include <rte_launch.h>
 #include <rte_lcore.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <optional>
@@ -12,6 +11,7 @@
 
 #include "dataplane/base/export_path.h"
 #include "dataplane/base/signals.h"
+#include "dataplane/base/small_algorithms.h"
 #include "dataplane/gateway/tcp_clients/reverse_gateway.h"
 #include "dataplane/log/log.h"
 #include "dataplane/log/log_queue.h"
@@ -48,7 +48,7 @@ DataPlane::DataPlane(const segment::ConfigBlock& config, segment::Segment& segme
   for (std::uint32_t i = 0; i < config.reactors; ++i)
     cores_.push_back(std::make_unique<Core>(config, i, devices_, shared, layout_, &tsc_ns));
   exports_ = std::make_unique<Exports>(config, *cores_[0], layout_, &wall_ns);
-  for (std::uint32_t i = 1; i < config.reactors; ++i) exports_->serve_remotely(*cores_[i]);
+  for (std::uint32_t i = 1; i < config.reactors; ++i) exports_->serve(*cores_[i]);
   for (std::uint32_t i = 0; i < config.reactors; ++i) {
     cores_[i]->reactor.measure_calls();
     cores_[i]->engine.set_slow_calls(layout_.slow_calls[i], &wall_ns);
@@ -92,7 +92,7 @@ void DataPlane::launch_reactors() {
 }
 
 bool DataPlane::any_stopped() const {
-  return std::any_of(cores_.begin(), cores_.end(), [](const auto& core) { return core->reactor.stopped(); });
+  return has_match(cores_, [](const auto& core) { return core->reactor.stopped(); });
 }
 
 /// Logs a truncation of the control plane's part, which then reads as zeros, as if there were no control
@@ -115,7 +115,7 @@ void DataPlane::main_loop(ProcessHeartbeat& heartbeat, KeptConnections* kept, St
   const auto set_slow_call_ns = [this](std::uint64_t ns) {
     for (auto& core : cores_) core->engine.set_slow_call_ns(ns);
   };
-  ConfigMonitor config(layout_, exports_->update(), upstreams, set_slow_call_ns, config_);
+  ConfigMonitor config(layout_, exports_->updates(), upstreams, set_slow_call_ns, config_);
   notify::ready();
   for (unsigned turn = 0; !stop.requested() && !any_stopped(); ++turn) {
     for (int i = 0; i < kPollsPerBeat && !stop.requested() && !any_stopped(); ++i) {
@@ -204,28 +204,50 @@ Exports::Exports(const segment::ConfigBlock& config, Core& owner, segment::Layou
       owner_(owner),
       data_(owner.device->allocate_memory(export_bytes(config))),
       zeros_(owner.device->allocate_memory(service::memory::kLargeBytes + kPadBytes)),
-      memory_(data_, zeros_, memory_config(config), wall_clock) {
+      memory_(data_, zeros_, memory_config(config), wall_clock),
+      serves_memory_(serves_memory(config)) {
   for (auto& entry : layout.exports) entry.write({});
   layout.path_answer.write({});
   // The NFSACL service gives the access control lists of the same files.
-  if (serves_memory(config)) served_ = {&memory_, &memory_.acl_service()};
-  for (service::Service* served : served_) owner.engine.add_service(*served);
+  if (serves_memory_) {
+    owner.engine.add_service(memory_);
+    owner.engine.add_service(memory_.acl_service());
+  }
   owner.reactor.add_control_task(*this);
 }
 
-void Exports::serve_remotely(Core& caller) {
-  std::vector<service::CrossReactorCall::KeyPair> keys;
-  for (const rdma::MemoryRegion& region : {data_, zeros_})
-    keys.push_back({region.lkey, caller.device->register_memory(region.bytes).lkey});
-  cross_reactor_calls_.push_back(
-      std::make_unique<service::CrossReactorCall>(std::move(keys), caller.engine.connection_count()));
-  service::CrossReactorCall& calls = *cross_reactor_calls_.back();
-  for (service::Service* real : served_) {
-    remote_services_.push_back(std::make_unique<service::RemoteService>(calls, *real));
-    caller.engine.add_service(*remote_services_.back());
-  }
-  caller.reactor.use_remote_service(calls);
-  owner_.reactor.serve_remotely(calls);
+ReadExports::ReadExports(Core& reader, service::memory::MemoryService& memory, rdma::MemoryRegion data,
+                         rdma::MemoryRegion zeros) {
+  const service::memory::FileReader::Keys keys{.data = reader.device->register_memory(data.bytes).lkey,
+                                               .zeros = reader.device->register_memory(zeros.bytes).lkey};
+  std::vector<service::CrossReactorCall::KeyPair> pairs{{data.lkey, keys.data}, {zeros.lkey, keys.zeros}};
+  calls_ = std::make_unique<service::CrossReactorCall>(std::move(pairs), reader.engine.connection_count());
+  to_owner_ = std::make_unique<service::RemoteService>(*calls_, memory);
+  acl_ = std::make_unique<service::RemoteService>(*calls_, memory.acl_service());
+  files_ = std::make_unique<service::memory::FileReader>(memory, *to_owner_, keys);
+  reader.engine.add_service(*files_);
+  reader.engine.add_service(*acl_);
+  reader.reactor.use_remote_service(*calls_);
+  reader.reactor.add_control_task(*this);
+}
+
+void ReadExports::on_control_pass(std::uint64_t) noexcept {
+  ExportUpdate::List* const exports = update_.take();
+  if (exports == nullptr) return;
+  files_->exchange_exports(*exports);
+  update_.give_back(*exports);
+}
+
+void Exports::serve(Core& reader) {
+  if (!serves_memory_) return;
+  readers_.push_back(std::make_unique<ReadExports>(reader, memory_, data_, zeros_));
+  owner_.reactor.serve_remotely(readers_.back()->calls());
+}
+
+std::vector<ExportUpdate*> Exports::updates() noexcept {
+  std::vector<ExportUpdate*> updates{&update_};
+  for (const auto& reader : readers_) updates.push_back(&reader->update());
+  return updates;
 }
 
 void Exports::on_control_pass(std::uint64_t now_ns) noexcept {
@@ -246,7 +268,7 @@ void Exports::answer_mount() noexcept {
   if (walk_.status() == service::memory::Status::Ok) {
     const auto handle = memory_.file_system().handle_of(walk_.directory());
     answer.handle_bytes = handle.size();
-    std::copy(handle.begin(), handle.end(), answer.handle);
+    std::memcpy(answer.handle, handle.data(), handle.size());
   }
   layout_.path_answer.write(answer);
 }
@@ -283,26 +305,35 @@ void Exports::publish(std::uint64_t now_ns) noexcept {
   }
 }
 
+namespace {
+
+/// Adds what one reactor has counted for an export.
+void add(segment::ExportInfo& info, const service::memory::ExportStatistics& counted) noexcept {
+  info.calls += counted.calls.get();
+  info.errors += counted.errors.get();
+  info.read_bytes += counted.read_bytes.get();
+  info.written_bytes += counted.written_bytes.get();
+  for (std::size_t p = 0; p < counted.procedures.size(); ++p) {
+    info.procedure_calls[p] += counted.procedures[p].calls.get();
+    info.procedure_errors[p] += counted.procedures[p].errors.get();
+  }
+}
+
+}  // namespace
+
 segment::ExportInfo Exports::info(std::uint32_t number) noexcept {
   const service::memory::ExportOptions& options = memory_.exports()[number];
   const service::memory::ExportUse& use = memory_.file_system().use(number);
-  const service::memory::ExportStatistics& statistics = memory_.statistics(number);
   segment::ExportInfo info{.in_use = 1, .read_only = options.read_only};
   std::strncpy(info.path, options.path.c_str(), sizeof info.path - 1);
   const auto handle = memory_.root_handle(number);
   info.root_handle_bytes = handle.size();
-  std::copy(handle.begin(), handle.end(), info.root_handle);
+  std::memcpy(info.root_handle, handle.data(), handle.size());
   info.quota_bytes = use.quota_bytes;
   info.used_bytes = use.used_bytes;
   info.files = memory_.file_system().files(number);
-  info.calls = statistics.calls;
-  info.errors = statistics.errors;
-  info.read_bytes = statistics.read_bytes;
-  info.written_bytes = statistics.written_bytes;
-  for (std::size_t p = 0; p < statistics.procedures.size(); ++p) {
-    info.procedure_calls[p] = statistics.procedures[p].calls;
-    info.procedure_errors[p] = statistics.procedures[p].errors;
-  }
+  add(info, memory_.statistics(number));
+  for (const auto& reader : readers_) add(info, reader->files().statistics(number));
   return info;
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/process/settings.h"
 
-#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -10,10 +9,14 @@
 #include "dataplane/base/pool_size.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/small_algorithms.h"
+#include "dataplane/gateway/rdma_upstream/relay.h"
 #include "dataplane/gateway/tcp_clients/reverse_gateway.h"
 #include "dataplane/gateway/tcp_upstream/upstreams.h"
 #include "dataplane/log/log.h"
 #include "dataplane/process/devices.h"
+#include "dataplane/reactor/config.h"
+#include "dataplane/rpcrdma/engine.h"
+#include "dataplane/service/memory/memory_service.h"
 #include "dataplane/tcp/sockets.h"
 #include "dataplane/ulb/bindings.h"
 #include "pmd/loopback/fabric.h"
@@ -64,10 +67,10 @@ std::vector<service::memory::ExportOptions> export_options(const segment::Config
                                            .quota_bytes = from.quota_bytes,
                                            .allowed = {},
                                            .hosts = {}};
-    for (std::uint32_t a = 0; a < std::min(from.allowed_count, segment::kMaxAllowed); ++a)
+    for (std::uint32_t a = 0; a < smaller_of(from.allowed_count, segment::kMaxAllowed); ++a)
       options.allowed.push_back({from.allowed[a].address, from.allowed[a].prefix_bits});
     const auto hosts = from.hosts.begin();
-    options.hosts.assign(hosts, hosts + std::min(from.host_count, segment::kMaxExportHosts));
+    options.hosts.assign(hosts, hosts + smaller_of(from.host_count, segment::kMaxExportHosts));
     exports.push_back(std::move(options));
   }
   return exports;
@@ -82,7 +85,7 @@ service::memory::MemoryServiceConfig memory_config(const segment::ConfigBlock& c
 
 reactor::DialConfig dial_config(const segment::ConfigBlock& config) {
   return {.inline_bytes = config.inline_bytes,
-          .call_backs = std::min<std::uint32_t>(rdma_server::kMaxServerCalls, config.credits)};
+          .call_backs = smaller_of<std::uint32_t>(rdma_server::kMaxServerCalls, config.credits)};
 }
 
 tcp_clients::ReverseGatewayConfig reverse_gateway_config(const segment::ConfigBlock& config) {

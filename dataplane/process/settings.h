@@ -7,14 +7,42 @@
 #include <cstdint>
 #include <vector>
 
-#include "dataplane/gateway/rdma_upstream/relay.h"
-#include "dataplane/gateway/tcp_clients/reverse_gateway.h"
-#include "dataplane/gateway/tcp_upstream/upstreams.h"
-#include "dataplane/reactor/config.h"
-#include "dataplane/rpcrdma/engine.h"
+#include "dataplane/gateway/tcp_upstream/duplicate_request_cache.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/segment.h"
-#include "dataplane/service/memory/memory_service.h"
+#include "dataplane/service/memory/exports.h"
+
+// Complete where a setting is used.
+namespace sluice::gateway {
+struct UpstreamSettings;
+}  // namespace sluice::gateway
+
+namespace sluice::rdma_upstream {
+struct RelayConfig;
+}  // namespace sluice::rdma_upstream
+
+namespace sluice::reactor {
+struct DialConfig;
+struct ReactorConfig;
+}  // namespace sluice::reactor
+
+namespace sluice::rpcrdma {
+struct EngineConfig;
+struct Version2Config;
+}  // namespace sluice::rpcrdma
+
+namespace sluice::service::memory {
+struct MemoryServiceConfig;
+}  // namespace sluice::service::memory
+
+namespace sluice::tcp_clients {
+class Listener;
+struct ReverseGatewayConfig;
+}  // namespace sluice::tcp_clients
+
+namespace sluice::tcp_upstream {
+struct UpstreamsConfig;
+}  // namespace sluice::tcp_upstream
 
 namespace sluice::process {
 

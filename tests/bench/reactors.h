@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Reactors over the loopback driver, as in one process: the first one owns the files of a memory export, and
-// the others hand over their calls. Each reactor belongs to the thread that polls it.
+// the others read them and hand over the calls that change files. Each reactor belongs to the thread that
+// polls it.
 #pragma once
 
 #include <rte_cycles.h>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "dataplane/service/cross_reactor_call.h"
+#include "dataplane/service/memory/file_reader.h"
 #include "dataplane/service/memory/memory_service.h"
 #include "tests/bench/polled_server.h"
 
@@ -36,7 +38,7 @@ class Reactors {
     owner_.engine().add_service(memory_);
     for (std::uint32_t i = 1; i < config.reactors; ++i) {
       callers_.push_back(std::make_unique<Caller>(fabric_, server(config, i)));
-      callers_.back()->hand_over({data_, zeros_}, memory_);
+      callers_.back()->serve(memory_, data_, zeros_);
     }
     for (std::uint32_t i = 0; i < config.reactors; ++i) reactor(i).start(&tsc);
   }
@@ -64,7 +66,10 @@ class Reactors {
   /// Does the periodic work of a reactor.
   void control_pass(std::uint32_t i) {
     reactor(i).poll_cm();
-    if (i == 0) background();
+    if (i == 0)
+      background();
+    else
+      callers_[i - 1]->files->background(owner_.time_ns());
   }
   /// Does the periodic work of the files. Thread of the first reactor.
   void background() noexcept { memory_.background(owner_.time_ns()); }
@@ -74,23 +79,27 @@ class Reactors {
  private:
   static constexpr std::uint16_t kFirstPort = 20049;
 
-  /// A reactor without files.
+  /// A reactor that reads the files of the first one.
   struct Caller {
     Caller(std::shared_ptr<rdma::loopback::Fabric> fabric, const PolledServerConfig& config)
         : server(std::move(fabric), config) {}
-    void hand_over(const std::vector<rdma::MemoryRegion>& regions, service::Service& to) {
-      std::vector<service::CrossReactorCall::KeyPair> keys;
-      for (const rdma::MemoryRegion& region : regions)
-        keys.push_back({region.lkey, server.device().register_memory(region.bytes).lkey});
+    void serve(service::memory::MemoryService& memory, const rdma::MemoryRegion& data,
+               const rdma::MemoryRegion& zeros) {
+      const service::memory::FileReader::Keys keys{
+          .data = server.device().register_memory(data.bytes).lkey,
+          .zeros = server.device().register_memory(zeros.bytes).lkey};
+      std::vector<service::CrossReactorCall::KeyPair> pairs{{data.lkey, keys.data}, {zeros.lkey, keys.zeros}};
       calls =
-          std::make_unique<service::CrossReactorCall>(std::move(keys), server.engine().connection_count());
-      remote = std::make_unique<service::RemoteService>(*calls, to);
-      server.engine().add_service(*remote);
+          std::make_unique<service::CrossReactorCall>(std::move(pairs), server.engine().connection_count());
+      to_owner = std::make_unique<service::RemoteService>(*calls, memory);
+      files = std::make_unique<service::memory::FileReader>(memory, *to_owner, keys);
+      server.engine().add_service(*files);
     }
 
     PolledServer server;
     std::unique_ptr<service::CrossReactorCall> calls;
-    std::unique_ptr<service::RemoteService> remote;
+    std::unique_ptr<service::RemoteService> to_owner;
+    std::unique_ptr<service::memory::FileReader> files;
   };
 
   static std::uint64_t tsc() noexcept { return rte_rdtsc(); }

@@ -12,10 +12,16 @@
 #include "controlplane/config/keys.h"
 #include "controlplane/config/machine.h"
 #include "controlplane/config/upstreams.h"
+#include "dataplane/gateway/rdma_upstream/relay.h"
+#include "dataplane/gateway/tcp_clients/reverse_gateway.h"
+#include "dataplane/gateway/tcp_upstream/upstreams.h"
 #include "dataplane/process/devices.h"
 #include "dataplane/process/settings.h"
 #include "dataplane/process/start.h"
+#include "dataplane/reactor/config.h"
+#include "dataplane/rpcrdma/engine.h"
 #include "dataplane/segment/checked.h"
+#include "dataplane/service/memory/memory_service.h"
 #include "pmd/softroce/port_config.h"
 
 using namespace sluice;

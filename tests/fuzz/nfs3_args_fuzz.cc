@@ -237,7 +237,7 @@ class Session {
   }
   void clear(memory::FileSystem& fs, memory::InodeNumber directory) {
     while (const memory::EntryNumber entry = fs.entry_after(directory, 0)) {
-      const memory::InodeNumber child = fs.entry(entry).inode;
+      const memory::InodeNumber child = fs.entry(entry).inode.own();
       if (fs.inode(child).type == memory::FileType::Directory) clear(fs, child);
       fs.remove_entry(entry);
     }

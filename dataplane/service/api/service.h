@@ -224,6 +224,8 @@ class Call {
   /// Requests another execute() when memory is available, after execute() has returned Started.
   void await_memory() noexcept { host_->on_await_memory(*this); }
 
+  /// Returns true if the service has used its state in this call, which is then not zero.
+  bool has_state() const noexcept { return has_state_; }
   /// Returns the service's own state of the call, valid from place() to release() and initially zero.
   template <typename T>
   T& state() noexcept {

@@ -1,70 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pools of the file system of the memory exports: arrays whose pages become resident on first use, blocks of
-// registered memory for file data, and the shares of exports in a pool.
+// Pools of the file system of the memory exports: blocks of registered memory for file data, and the shares
+// of exports in a pool.
 #pragma once
-
-#include <sys/mman.h>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
-#include "dataplane/base/invariant.h"
 
-#include "dataplane/base/setup_error.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/small_algorithms.h"
+#include "dataplane/service/memory/block_readers.h"
+#include "dataplane/service/memory/lazy_array.h"
 #include "pmd/memory.h"
 
 namespace sluice::service::memory {
 
-/// A fixed-size array of zeroed elements. Pages become resident when first written. Construct it at setup;
-/// the constructor throws SetupError. Single-threaded afterwards.
-template <typename T>
-class LazyArray {
-  static_assert(std::is_trivially_destructible_v<T>);
-
- public:
-  explicit LazyArray(std::size_t count) : count_(count) {
-    void* memory =
-        ::mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED)
-      throw SetupError("There is not enough address space for the configured max_files.");
-    elements_ = static_cast<T*>(memory);
-  }
-  ~LazyArray() { ::munmap(elements_, bytes()); }
-  LazyArray(const LazyArray&) = delete;
-  LazyArray& operator=(const LazyArray&) = delete;
-
-  std::size_t size() const noexcept { return count_; }
-  T& operator[](std::size_t i) noexcept {
-    SLUICE_INVARIANT_DEBUG(i < count_, table_index);
-    return elements_[i];
-  }
-  const T& operator[](std::size_t i) const noexcept {
-    SLUICE_INVARIANT_DEBUG(i < count_, table_index);
-    return elements_[i];
-  }
-
- private:
-  std::size_t bytes() const noexcept { return count_ * sizeof(T) + 1; }
-  std::size_t count_;
-  T* elements_ = nullptr;
-};
-
 inline constexpr std::uint32_t kSmallBytes = 4096;
 inline constexpr std::uint32_t kLargeBytes = 65536;
 inline constexpr std::uint32_t kSmallPerLarge = kLargeBytes / kSmallBytes;
-
-/// Index of the block's first 4 KiB page, plus one. Zero means no block.
-using Block = std::uint32_t;
+/// Maximum number of freed blocks that one pass of BlockPool::settle() examines.
+inline constexpr std::uint32_t kSettledPerPass = 64;
 
 /// Blocks of registered memory for file data: large ones of 64 KiB, and small ones of 4 KiB carved from a
 /// large one.
 ///
 /// An allocated block is zeroed. A freed block is dirty until it is scrubbed, in the background or on demand,
 /// so that no file ever shows another's data. A pinned block (an RDMA Read or Write is in flight on it) that
-/// is freed becomes dirty on the last unpin(). All operations are O(1); scrubbing is O(block size).
+/// is freed becomes dirty on the last unpin(). If other reactors read the blocks, a freed block becomes dirty
+/// in settle(), after a grace period and without pins. All operations are O(1), or linear in the readers;
+/// scrubbing is O(block size).
 ///
 /// Only the owning reactor may call; the constructor is setup. The caller owns the blocks that it allocated,
 /// the device owns the memory, which outlives the pool. Errors: allocation returns no block (zero).
@@ -87,7 +52,7 @@ class BlockPool {
   void unpin(Block block) noexcept {
     Page& page = pages_[block];
     SLUICE_INVARIANT_DEBUG(page.pins > 0, file_storage);
-    if (--page.pins > 0 || page.doomed == 0) return;
+    if (--page.pins > 0 || page.doomed == 0 || !readers_.none()) return;
     page.doomed = 0;
     make_dirty(block);
   }
@@ -104,8 +69,25 @@ class BlockPool {
     return region_.bytes.data() + std::size_t{block - 1} * kSmallBytes;
   }
   rdma::Lkey lkey() const noexcept { return region_.lkey; }
-  std::uint64_t capacity_bytes() const noexcept { return std::uint64_t{large_count_} * kLargeBytes; }
+  /// Returns the bytes of all blocks, without those reserved for truncation.
+  std::uint64_t capacity_bytes() const noexcept {
+    return std::uint64_t{large_count_} * kLargeBytes - reserved_bytes_;
+  }
   std::uint64_t free_bytes() const noexcept { return free_bytes_; }
+  /// Returns the bytes of freed blocks that settle() has not made available yet.
+  std::uint64_t settling_bytes() const noexcept { return settling_bytes_; }
+  std::size_t numbers() const noexcept { return pages_.size(); }
+
+  /// Lets another reactor read the blocks, and reserves a block of each size. Called at setup.
+  void add_reader(ReaderPins& reader);
+  const BlockReaders& readers() const noexcept { return readers_; }
+  /// Returns the reserved block of a size, or zero while it is in use. A truncation that needs a new block
+  /// takes it if no other is free, and the block that it replaces becomes the reserved one. So a full pool
+  /// can always be truncated.
+  Block take_reserved(bool small) noexcept;
+  /// Makes freed blocks available, at most kSettledPerPass, if no reader uses them, and starts the next grace
+  /// period. Returns true if there was a block.
+  bool settle() noexcept;
 
   /// Zeroes one dirty block. Returns false if there was none.
   bool scrub_one() noexcept;
@@ -124,11 +106,17 @@ class BlockPool {
   struct List {
     std::uint32_t head = 0;
   };
+  /// Freed blocks in order, linked by Page::next.
+  struct Queue {
+    Block head = 0;
+    Block tail = 0;
+  };
   void push(List& list, Block block) noexcept;
   Block pop(List& list) noexcept;
   void remove(List& list, Block block) noexcept;
   void give_back(Block block, bool small) noexcept;
   void make_dirty(Block block) noexcept;
+  void append(Queue& queue, Block first, Block last) noexcept;
   void join_small(Block parent) noexcept;
   Block parent_of(Block small) const noexcept { return (small - 1) / kSmallPerLarge * kSmallPerLarge + 1; }
   bool divide_large() noexcept;
@@ -142,6 +130,14 @@ class BlockPool {
   List dirty_large_;
   List clean_small_;
   List dirty_small_;
+  BlockReaders readers_;
+  Queue retired_;  ///< freed since the last grace period started
+  Queue grace_;    ///< freed before the last grace period started
+  Queue settled_;  ///< freed before a grace period that has ended; some are pinned
+  Block reserved_large_ = 0;
+  Block reserved_small_ = 0;
+  std::uint64_t reserved_bytes_ = 0;  ///< bytes of both, in use or not
+  std::uint64_t settling_bytes_ = 0;
 };
 
 inline constexpr std::uint32_t kMaxExports = 32;  ///< per file system

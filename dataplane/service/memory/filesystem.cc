@@ -42,19 +42,21 @@ FileSystem::FileSystem(rdma::MemoryRegion region, std::uint32_t max_files, const
 
 bool FileSystem::set_export(std::uint32_t id, std::string_view path, std::uint64_t quota_bytes) noexcept {
   if (!SLUICE_INVARIANT(id < kMaxExports, table_index)) return false;
-  const std::uint64_t token = hash_text(key_, path);
+  const std::uint64_t token = root_token(path);
   while (exports_.size() <= id) exports_.emplace_back();  // within the reserved capacity
   ExportUse& use = exports_[id];
   use.quota_bytes = quota_bytes;
   if (use.root == 0 || use.root_token != token) {
     const InodeNumber number = new_inode(id, {.type = FileType::Directory, .mode = 0777});
     if (number == 0) return false;
-    Inode& root = inodes_[number];
+    Inode& root = inodes_.change(number);
     root.generation = kRootGeneration;
     root.links = 2;
     root.parent = number;
     use.root = number;
     use.root_token = token;
+    publish();
+    publish_root(id);
   }
   inode_shares_.open(id);
   entry_shares_.open(id);
@@ -68,26 +70,19 @@ void FileSystem::close_export(std::uint32_t id) noexcept {
 
 HandleBytes FileSystem::handle_of(InodeNumber number) const noexcept {
   SLUICE_INVARIANT_DEBUG(number < inodes_.size() && inodes_[number].export_id < exports_.size(), table_index);
-  const Inode& inode = inodes_[number];
-  const ExportUse& use = exports_[inode.export_id];
-  return encode_handle(key_, {.export_id = inode.export_id,
-                              .inode = number,
-                              .generation = inode.generation,
-                              .token = number == use.root ? use.root_token : start_});
+  const ExportUse& use = exports_[inodes_[number].export_id];
+  return encode(number, inodes_[number], {use.root, use.root_token});
 }
 
-FileSystem::Found FileSystem::find(std::span<const std::byte> handle) noexcept {
-  const auto decoded = decode_handle(key_, handle);
+FileSystem::Found FileSystem::find(std::span<const std::byte> handle) const noexcept {
+  const auto decoded = decode(handle);
   if (!decoded) return {Status::BadHandle};
   if (decoded->inode == 0 || decoded->inode >= inodes_.size()) return {Status::Stale};
   const Inode& inode = inodes_[decoded->inode];
-  if (inode.type == FileType::None || inode.generation != decoded->generation ||
-      inode.export_id != decoded->export_id)
-    return {Status::Stale};
+  if (inode.type == FileType::None) return {Status::Stale};
   SLUICE_INVARIANT_DEBUG(inode.export_id < exports_.size(), table_index);
   const ExportUse& use = exports_[inode.export_id];
-  const std::uint64_t token = decoded->inode == use.root ? use.root_token : start_;
-  if (decoded->token != token) return {Status::Stale};
+  if (!names(*decoded, inode, {use.root, use.root_token})) return {Status::Stale};
   return {Status::Ok, decoded->inode};
 }
 
@@ -101,7 +96,7 @@ InodeNumber FileSystem::new_inode(std::uint32_t export_id, const NewInode& what)
     return 0;
   static_cast<void>(SLUICE_INVARIANT(inodes_[number].type == FileType::None, file_storage));
   inode_shares_.take(export_id);
-  Inode& inode = inodes_[number];
+  Inode& inode = inodes_.change(number);
   const std::uint32_t generation = inode.generation + 1;
   inode = {};
   inode.generation = generation;
@@ -119,7 +114,7 @@ InodeNumber FileSystem::new_inode(std::uint32_t export_id, const NewInode& what)
 }
 
 void FileSystem::free_inode(InodeNumber number) noexcept {
-  Inode& inode = inodes_[number];
+  Inode& inode = inodes_.change(number);
   static_cast<void>(SLUICE_INVARIANT(inode.type != FileType::None && number != 0, file_storage));
   static_cast<void>(SLUICE_INVARIANT(inode.used_bytes == 0 && inode.entries == 0, file_storage));
   inode_shares_.give_back(inode.export_id);
@@ -130,7 +125,7 @@ void FileSystem::free_inode(InodeNumber number) noexcept {
 
 /// A file without links is removed immediately; its blocks are reclaimed in the background.
 void FileSystem::drop_link(InodeNumber number) noexcept {
-  Inode& inode = inodes_[number];
+  Inode& inode = inodes_.change(number);
   static_cast<void>(SLUICE_INVARIANT(inode.links > 0 && inode.type != FileType::None, file_storage));
   inode.ctime_ns = clock_();
   const std::uint32_t last = inode.type == FileType::Directory ? 2 : 1;
@@ -144,7 +139,8 @@ void FileSystem::drop_link(InodeNumber number) noexcept {
 
 bool FileSystem::background() noexcept {
   const bool reclaiming = reclaim_slice();
-  return blocks_.scrub_one() || reclaiming;
+  const bool settling = blocks_.settle();
+  return blocks_.scrub_one() || reclaiming || settling;
 }
 
 std::uint32_t FileSystem::bucket_of(InodeNumber directory, std::string_view name) const noexcept {
@@ -157,9 +153,59 @@ std::uint32_t FileSystem::bucket_of(InodeNumber directory, std::string_view name
 }
 
 EntryNumber FileSystem::lookup(InodeNumber directory, std::string_view name) const noexcept {
-  for (EntryNumber at = buckets_[bucket_of(directory, name)]; at != 0; at = entries_[at].hash_next)
-    if (entries_[at].directory == directory && entries_[at].name_view() == name) return at;
+  for (EntryNumber at = buckets_[bucket_of(directory, name)].own(); at != 0;
+       at = entries_[at].hash_next.own())
+    if (entries_[at].directory.own() == directory && entries_[at].name_view() == name) return at;
   return 0;
+}
+
+// --- Readers in other reactors -------------------------------------------------------------------
+
+const Publication& FileSystem::add_reader(ReaderPins& reader) {
+  blocks_.add_reader(reader);
+  const Publication& publication = inodes_.start_publication(never_used_inode_);
+  for (std::uint32_t id = 0; id < exports_.size(); ++id) publish_root(id);
+  return publication;
+}
+
+void FileSystem::publish_root(std::uint32_t id) noexcept {
+  if (Publication* const publication = inodes_.publication())
+    publication->publish_root(id, {exports_[id].root, exports_[id].root_token});
+}
+
+std::uint64_t FileSystem::root_token(std::string_view path) const noexcept {
+  return hash_text(key_, path);
+}
+
+HandleBytes FileSystem::encode(InodeNumber number, const FileAttributes& file,
+                               const PublishedRoot& root) const noexcept {
+  return encode_handle(key_, {.export_id = file.export_id,
+                              .inode = number,
+                              .generation = file.generation,
+                              .token = number == root.root ? root.token : start_});
+}
+
+bool FileSystem::names(const FileHandle& handle, const FileAttributes& file,
+                       const PublishedRoot& root) const noexcept {
+  return file.type != FileType::None && file.generation == handle.generation &&
+         file.export_id == handle.export_id &&
+         handle.token == (handle.inode == root.root ? root.token : start_);
+}
+
+NameResult FileSystem::look_up_published(std::uint32_t bucket, InodeNumber directory, std::string_view name,
+                                         InodeNumber& found) const noexcept {
+  EntryNumber at = buckets_[bucket].load();
+  for (std::uint32_t step = 0; step < kMaxChainSteps; ++step) {
+    if (at == 0) return NameResult::None;
+    if (at >= entries_.size()) break;
+    const Entry& entry = entries_[at];
+    if (entry.directory.load() == directory && entry.is_named(name)) {
+      found = entry.inode.load();
+      return NameResult::Found;
+    }
+    at = entry.hash_next.load();
+  }
+  return NameResult::Unknown;
 }
 
 // --- The tree of a directory ---------------------------------------------------------------------
@@ -241,29 +287,30 @@ EntryNumber FileSystem::entry_next(EntryNumber number) const noexcept {
 EntryNumber FileSystem::add_entry(InodeNumber directory, std::string_view name, InodeNumber target) noexcept {
   EntryNumber number = free_entry_list_;
   if (number != 0)
-    free_entry_list_ = entries_[number].hash_next;
+    free_entry_list_ = entries_[number].hash_next.own();
   else if (never_used_entry_ < entries_.size())
     number = never_used_entry_++;
   else
     return 0;
-  Inode& parent = inodes_[directory];
+  Inode& parent = inodes_.change(directory);
   static_cast<void>(SLUICE_INVARIANT(parent.type == FileType::Directory && target != 0, file_storage));
   static_cast<void>(SLUICE_INVARIANT(!name.empty() && name.size() <= kMaxNameBytes, buffer_bounds));
   entry_shares_.take(parent.export_id);
   Entry& entry = entries_[number];
-  entry.directory = directory;
-  entry.inode = target;
+  const std::uint32_t bucket = bucket_of(directory, name);
+  inodes_.change_name(bucket);
+  entry.inode.store(target);
+  entry.set_name(name);
+  entry.hash_next.store(buckets_[bucket].own());
+  entry.directory.store(directory);
+  buckets_[bucket].store(number);
+  SLUICE_STORE_POINT();
   entry.sequence = parent.next_sequence++;
-  entry.name_bytes = static_cast<std::uint8_t>(name.size());
-  std::memcpy(entry.name, name.data(), name.size());
-  EntryNumber& bucket = buckets_[bucket_of(directory, name)];
-  entry.hash_next = bucket;
-  bucket = number;
   tree_append(parent, number);
   ++parent.entries;
   parent.mtime_ns = parent.ctime_ns = clock_();
   if (inodes_[target].type == FileType::Directory) {
-    inodes_[target].parent = directory;
+    inodes_.change(target).parent = directory;
     ++parent.links;
   }
   return number;
@@ -272,21 +319,24 @@ EntryNumber FileSystem::add_entry(InodeNumber directory, std::string_view name, 
 /// Removes an entry from its directory. Does not change the inode that it refers to.
 void FileSystem::unlink_entry(EntryNumber number) noexcept {
   Entry& entry = entries_[number];
-  Inode& parent = inodes_[entry.directory];
-  static_cast<void>(SLUICE_INVARIANT(entry.directory != 0 && parent.entries > 0, file_storage));
-  EntryNumber* link = &buckets_[bucket_of(entry.directory, entry.name_view())];
-  while (*link != number) {
-    SLUICE_INVARIANT_DEBUG(*link != 0, file_storage);
-    link = &entries_[*link].hash_next;
+  Inode& parent = inodes_.change(entry.directory.own());
+  static_cast<void>(SLUICE_INVARIANT(entry.directory.own() != 0 && parent.entries > 0, file_storage));
+  const std::uint32_t bucket = bucket_of(entry.directory.own(), entry.name_view());
+  inodes_.change_name(bucket);
+  EntryWord<EntryNumber>* link = &buckets_[bucket];
+  while (link->own() != number) {
+    SLUICE_INVARIANT_DEBUG(link->own() != 0, file_storage);
+    link = &entries_[link->own()].hash_next;
   }
-  *link = entry.hash_next;
+  link->store(entry.hash_next.own());
+  SLUICE_STORE_POINT();
   tree_remove(parent, number);
   entry_shares_.give_back(parent.export_id);
   --parent.entries;
   parent.mtime_ns = parent.ctime_ns = clock_();
-  if (inodes_[entry.inode].type == FileType::Directory) --parent.links;
-  entry.directory = 0;
-  entry.hash_next = free_entry_list_;
+  if (inodes_[entry.inode.own()].type == FileType::Directory) --parent.links;
+  entry.directory.store(0);
+  entry.hash_next.store(free_entry_list_);
   free_entry_list_ = number;
 }
 
@@ -296,7 +346,7 @@ FileSystem::Found FileSystem::create(InodeNumber directory, std::string_view nam
   if (available_files(id) == 0) return {Status::NoSpc};
   const InodeNumber number = new_inode(id, what);
   if (!SLUICE_INVARIANT(number != 0, pool_balance)) return {Status::NoSpc};
-  if (what.type == FileType::Directory) inodes_[number].links = 2;
+  if (what.type == FileType::Directory) inodes_.change(number).links = 2;
   const EntryNumber entry = add_entry(directory, name, number);
   static_cast<void>(SLUICE_INVARIANT(entry != 0, pool_balance));
   return {Status::Ok, number};
@@ -306,25 +356,26 @@ Status FileSystem::link(InodeNumber directory, std::string_view name, InodeNumbe
   if (inodes_[target].links >= kMaxLinks) return Status::MLink;
   if (entry_shares_.available(inodes_[directory].export_id) == 0) return Status::NoSpc;
   add_entry(directory, name, target);
-  ++inodes_[target].links;
-  inodes_[target].ctime_ns = clock_();
+  Inode& inode = inodes_.change(target);
+  ++inode.links;
+  inode.ctime_ns = clock_();
   return Status::Ok;
 }
 
 void FileSystem::remove_entry(EntryNumber number) noexcept {
   if (!SLUICE_INVARIANT(number != 0 && number < entries_.size(), table_index)) return;
-  const InodeNumber target = entries_[number].inode;
+  const InodeNumber target = entries_[number].inode.own();
   unlink_entry(number);
   drop_link(target);
 }
 
 void FileSystem::rename(EntryNumber from, InodeNumber to_directory, std::string_view to_name) noexcept {
-  const InodeNumber target = entries_[from].inode;
+  const InodeNumber target = entries_[from].inode.own();
   if (const EntryNumber existing = lookup(to_directory, to_name); existing != 0) remove_entry(existing);
   unlink_entry(from);
   const EntryNumber added = add_entry(to_directory, to_name, target);  // the entry freed above is available
   static_cast<void>(SLUICE_INVARIANT(added != 0, pool_balance));
-  inodes_[target].ctime_ns = clock_();
+  inodes_.change(target).ctime_ns = clock_();
 }
 
 bool FileSystem::is_within(InodeNumber directory, InodeNumber ancestor) const noexcept {

@@ -14,6 +14,24 @@
 #include "dataplane/service/memory/filesystem.h"
 
 namespace sluice::service::memory {
+namespace {
+
+/// Stores a block number in a map that other reactors may read.
+void store(Block& place, Block block) noexcept {
+  // Pairs with load(): the inode is open.
+  std::atomic_ref(place).store(block, std::memory_order_release);
+  SLUICE_STORE_POINT();
+}
+
+/// Loads a block number from a map that the owner may be changing.
+Block load(Block& place) noexcept {
+  SLUICE_LOAD_POINT();
+  // Pairs with store(): the inode is open.
+  return std::atomic_ref(place).load(std::memory_order_acquire);
+}
+
+}  // namespace
+
 BlockPool::BlockPool(rdma::MemoryRegion region)
     : region_(region),
       large_count_(static_cast<std::uint32_t>(region.bytes.size() / kLargeBytes)),
@@ -90,14 +108,80 @@ void BlockPool::give_back(Block block, bool small) noexcept {
   SLUICE_INVARIANT_DEBUG((page.small != 0) == small, file_storage);
   page.small = small ? 1 : 0;
   page.tail = 0;
-  if (page.pins > 0)
+  if (!readers_.none()) {
     page.doomed = 1;
-  else
+    settling_bytes_ += small ? kSmallBytes : kLargeBytes;
+    append(retired_, block, block);
+  } else if (page.pins > 0) {
+    page.doomed = 1;
+  } else {
     make_dirty(block);
+  }
+}
+
+void BlockPool::add_reader(ReaderPins& reader) {
+  readers_.add(reader);
+  if (reserved_bytes_ > 0) return;
+  reserved_bytes_ = kLargeBytes + kSmallBytes;
+  reserved_large_ = allocate_large();
+  reserved_small_ = allocate_small();
+  if (reserved_large_ == 0 || reserved_small_ == 0)
+    throw SetupError("The memory of the exports is too small for several reactors. Raise [memory] size_mib.");
+}
+
+Block BlockPool::take_reserved(bool small) noexcept {
+  Block& reserved = small ? reserved_small_ : reserved_large_;
+  const Block block = reserved;
+  reserved = 0;
+  if (block != 0) std::memset(data(block), 0, small ? kSmallBytes : kLargeBytes);
+  return block;
+}
+
+/// Appends blocks that are linked from `first` to `last`; nothing if there is none.
+void BlockPool::append(Queue& queue, Block first, Block last) noexcept {
+  if (first == 0) return;
+  SLUICE_INVARIANT_DEBUG((queue.head == 0) == (queue.tail == 0) && first != queue.tail, list_membership);
+  pages_[last].next = 0;
+  (queue.head != 0 ? pages_[queue.tail].next : queue.head) = first;
+  queue.tail = last;
+}
+
+bool BlockPool::settle() noexcept {
+  if (readers_.none()) return false;
+  if (grace_.head != 0 && readers_.period_has_ended()) {
+    append(settled_, grace_.head, grace_.tail);
+    grace_ = {};
+  }
+  if (grace_.head == 0 && retired_.head != 0) {
+    grace_ = retired_;
+    retired_ = {};
+    readers_.start_period();
+  }
+  bool any = false;
+  for (std::uint32_t i = 0; i < kSettledPerPass && settled_.head != 0; ++i) {
+    const Block block = settled_.head;
+    settled_.head = pages_[block].next;
+    if (settled_.head == 0) settled_.tail = 0;
+    if (pages_[block].pins > 0 || readers_.any_pin(block)) {
+      append(settled_, block, block);
+      continue;
+    }
+    SLUICE_INVARIANT_DEBUG(pages_[block].doomed != 0, file_storage);
+    settling_bytes_ -= pages_[block].small != 0 ? kSmallBytes : kLargeBytes;
+    pages_[block].doomed = 0;
+    make_dirty(block);
+    any = true;
+  }
+  return any;
 }
 
 void BlockPool::make_dirty(Block block) noexcept {
-  SLUICE_INVARIANT_DEBUG(pages_[block].pins == 0 && free_bytes_ < capacity_bytes(), pool_balance);
+  SLUICE_INVARIANT_DEBUG(pages_[block].pins == 0 && free_bytes_ <= capacity_bytes(), pool_balance);
+  if (Block& reserved = pages_[block].small != 0 ? reserved_small_ : reserved_large_;
+      reserved == 0 && !readers_.none()) {
+    reserved = block;
+    return;
+  }
   if (pages_[block].small == 0) {
     free_bytes_ += kLargeBytes;
     return push(dirty_large_, block);
@@ -178,30 +262,34 @@ void FileSystem::give_back(Inode& inode, Block& block, bool small) noexcept {
     blocks_.free_small(block);
   else
     blocks_.free_large(block);
-  block = 0;
+  store(block, 0);
 }
 
 // --- Block lookup --------------------------------------------------------------------------------
 
 /// Returns a block that the inode does not refer to directly, or zero.
-Block FileSystem::mapped_block_of(const Inode& inode, std::uint32_t block) const noexcept {
-  if (inode.map_root == 0 || block >= kMaxFileBlocks) return 0;
+Block FileSystem::mapped_block_of(const FileAttributes& file, std::uint32_t block) const noexcept {
+  if (file.map_root == 0 || block >= kMaxFileBlocks) return 0;
   const std::uint32_t at = block - kDirectBlocks;
-  const Block page = root_of(inode)[at / kMapEntries];
-  return page == 0 ? 0 : map_page(page).blocks[at % kMapEntries];
+  const Block page = load(root_of(file)[at / kMapEntries]);
+  return page == 0 ? 0 : load(map_page(page).blocks[at % kMapEntries]);
 }
 
-/// Allocates a block, with its map pages, unless it exists. Returns false if no memory or quota is left.
+/// Allocates a block that does not exist, with its map pages. Returns false if no memory or quota is left.
 bool FileSystem::put_block(Inode& inode, std::uint32_t block) noexcept {
-  SLUICE_INVARIANT_DEBUG(block < kMaxFileBlocks, table_index);
-  if (block_of(inode, block) != 0) return true;
+  SLUICE_INVARIANT_DEBUG(block < kMaxFileBlocks && block_of(inode, block) == 0, table_index);
   if (block < kDirectBlocks) return (inode.direct[block] = allocate(inode, inode.small)) != 0;
   const std::uint32_t at = block - kDirectBlocks;
   if (inode.map_root == 0 && (inode.map_root = allocate(inode, true)) == 0) return false;
-  Block& page = root_of(inode)[at / kMapEntries];
-  if (page == 0 && (page = allocate(inode, true)) == 0) return false;
+  Block page = root_of(inode)[at / kMapEntries];
+  if (page == 0) {
+    if ((page = allocate(inode, true)) == 0) return false;
+    store(root_of(inode)[at / kMapEntries], page);
+  }
   MapPage& map = map_page(page);
-  if ((map.blocks[at % kMapEntries] = allocate(inode, false)) == 0) return false;
+  const Block fresh = allocate(inode, false);
+  if (fresh == 0) return false;
+  store(map.blocks[at % kMapEntries], fresh);
   ++map.used;
   SLUICE_INVARIANT_DEBUG(map.used <= kMapEntries, file_storage);
   return true;
@@ -233,36 +321,48 @@ bool FileSystem::grow_small(Inode& inode) noexcept {
   return true;
 }
 
-Status FileSystem::ensure_blocks(Inode& inode, std::uint64_t offset, std::uint32_t bytes) noexcept {
+/// Returns the error for a WRITE that found no block.
+Status FileSystem::shortage() const noexcept {
+  const bool soon = blocks_.free_bytes() < kLargeBytes && blocks_.settling_bytes() > 0;
+  return soon ? Status::Jukebox : Status::NoSpc;
+}
+
+Status FileSystem::ensure_blocks(InodeNumber number, std::uint64_t offset, std::uint32_t bytes) noexcept {
   if (bytes == 0) return Status::Ok;
+  const Inode& inode = inodes_[number];
   const std::uint64_t end = offset + bytes;
   SLUICE_INVARIANT_DEBUG(end <= kMaxFileBytes && inode.used_bytes % kSmallBytes == 0, file_storage);
   const bool fits_small = end <= kSmallBytes && inode.size <= kSmallBytes;
-  if (inode.used_bytes == 0) inode.small = fits_small;
-  if (inode.small && !fits_small && !grow_small(inode)) return Status::NoSpc;
-  for (std::uint64_t block = offset / kLargeBytes; block <= (end - 1) / kLargeBytes; ++block)
-    if (!put_block(inode, static_cast<std::uint32_t>(block))) return Status::NoSpc;
+  if (inode.used_bytes == 0 && inode.small != fits_small) inodes_.change(number).small = fits_small;
+  if (inode.small && !fits_small && !grow_small(inodes_.change(number))) return shortage();
+  for (std::uint64_t at = offset / kLargeBytes; at <= (end - 1) / kLargeBytes; ++at) {
+    const auto block = static_cast<std::uint32_t>(at);
+    if (block_of(inode, block) == 0 && !put_block(inodes_.change(number), block)) return shortage();
+  }
   return Status::Ok;
 }
 
 // --- Truncation ----------------------------------------------------------------------------------
 
-/// Keeps the first bytes of a block. If a transfer is in flight on it, the file gets a new block instead,
-/// because the transfer's READ or WRITE still needs the old data. Returns false if no block is free.
+/// Keeps the first bytes of a block. If a transfer is in flight on it, or other reactors may read it, the
+/// file gets a new block instead, because a READ or WRITE still needs the old data. Returns false if no block
+/// is free.
 bool FileSystem::cut_block(Inode& inode, std::uint32_t index, std::uint32_t keep_bytes) noexcept {
   const Block block = block_of(inode, index);
   const std::uint32_t block_bytes = inode.small ? kSmallBytes : kLargeBytes;
   if (block == 0 || keep_bytes >= block_bytes) return true;
-  if (blocks_.pins(block) == 0) {
+  if (blocks_.pins(block) == 0 && blocks_.readers().none()) {
     std::memset(blocks_.data(block) + keep_bytes, 0, block_bytes - keep_bytes);
     return true;
   }
-  const Block fresh = take(inode.small);
+  Block fresh = take(inode.small);
+  if (fresh == 0) fresh = blocks_.take_reserved(inode.small);
   if (fresh == 0) return false;
   std::memcpy(blocks_.data(fresh), blocks_.data(block), keep_bytes);
   const std::uint32_t at = index - smaller_of(index, kDirectBlocks);
-  (index < kDirectBlocks ? inode.direct[index]
-                         : map_page(root_of(inode)[at / kMapEntries]).blocks[at % kMapEntries]) = fresh;
+  store(index < kDirectBlocks ? inode.direct[index]
+                              : map_page(root_of(inode)[at / kMapEntries]).blocks[at % kMapEntries],
+        fresh);
   if (inode.small)
     blocks_.free_small(block);
   else
@@ -289,7 +389,7 @@ void FileSystem::drop_map_from(Inode& inode, std::uint32_t first) noexcept {
     reclaimable_bytes_ += bytes;
     map.next = reclaim_list_;
     reclaim_list_ = root[page];
-    root[page] = 0;
+    store(root[page], 0);
   }
   if (first == 0) give_back(inode, inode.map_root, true);
 }
@@ -301,7 +401,7 @@ void FileSystem::drop_blocks_from(Inode& inode, std::uint32_t first) noexcept {
 }
 
 Status FileSystem::truncate(InodeNumber number, std::uint64_t size) noexcept {
-  Inode& inode = inodes_[number];
+  Inode& inode = inodes_.change(number);
   SLUICE_INVARIANT_DEBUG(size <= kMaxFileBytes && inode.type == FileType::Regular, file_storage);
   if (size <= inode.size) {
     const auto within = static_cast<std::uint32_t>(size % kLargeBytes);
@@ -316,13 +416,14 @@ Status FileSystem::truncate(InodeNumber number, std::uint64_t size) noexcept {
   return Status::Ok;
 }
 
-void FileSystem::forget_tail(Inode& inode, std::uint32_t index) noexcept {
+void FileSystem::forget_tail(InodeNumber number, std::uint32_t index) noexcept {
+  const Inode& inode = inodes_[number];
   const Block block = block_of(inode, index);
   SLUICE_INVARIANT_DEBUG(block != 0 && blocks_.pins(block) > 0, file_storage);
   if (blocks_.pins(block) > 1) return blocks_.mark_tail(block);
   blocks_.clear_tail_mark(block);
   const std::uint64_t begin = std::uint64_t{index} * kLargeBytes;
-  if (inode.size <= begin) return drop_block(inode, index);
+  if (inode.size <= begin) return drop_block(inodes_.change(number), index);
   const std::uint64_t keep = inode.size - begin;
   const std::uint64_t block_bytes = inode.small ? kSmallBytes : kLargeBytes;
   if (keep < block_bytes) std::memset(blocks_.data(block) + keep, 0, block_bytes - keep);

@@ -11,24 +11,9 @@
 namespace sluice::service::memory {
 namespace {
 
-/// Maximum length of a name that is decoded. Longer names are answered with GARBAGE_ARGS, and names longer
-/// than kMaxNameBytes with NFS3ERR_NAMETOOLONG.
-constexpr std::uint32_t kMaxNameOnWire = 4096;
 constexpr std::uint64_t kDotCookie = 1;
 constexpr std::uint64_t kDotDotCookie = 2;
 static_assert(kDotDotCookie < kFirstCookie);
-
-bool is_dot(std::string_view name) noexcept {
-  return name == "." || name == "..";
-}
-
-/// Checks if an entry can have this name (RFC 1813, section 3.2).
-Status check_name(std::string_view name) noexcept {
-  if (name.size() > kMaxNameBytes) return Status::NameTooLong;
-  if (name.empty() || name.find('/') != std::string_view::npos || name.find('\0') != std::string_view::npos)
-    return Status::Acces;
-  return Status::Ok;
-}
 
 Status check_path(std::string_view path) noexcept {
   if (path.size() > kMaxSymlinkBytes) return Status::NameTooLong;
@@ -36,14 +21,6 @@ Status check_path(std::string_view path) noexcept {
 }
 
 }  // namespace
-
-/// Checks if the caller may look up `name` in `directory`.
-Status MemoryService::may_search(const Target& directory, std::string_view name) const noexcept {
-  const Inode& inode = fs_.inode(directory.number);
-  if (inode.type != FileType::Directory) return Status::NotDir;
-  if (const Status status = check_name(name); status != Status::Ok) return status;
-  return allows(inode, directory.credential, kExecute) ? Status::Ok : Status::Acces;
-}
 
 /// Checks if the caller may add or remove an entry `name` in `directory`.
 Status MemoryService::may_change_directory(const Target& directory, std::string_view name) const noexcept {
@@ -70,33 +47,6 @@ Status MemoryService::may_remove(const Target& directory, const Inode& victim) c
   const Inode& parent = fs_.inode(directory.number);
   const bool restricted = (parent.mode & kSticky) != 0 && !owns(parent, directory.credential);
   return restricted && !owns(victim, directory.credential) ? Status::Acces : Status::Ok;
-}
-
-void MemoryService::lookup(Call& call, xdr::Reader& in) noexcept {
-  const auto handle = in.opaque(kMaxNfsHandle);
-  const std::string_view name = in.string(kMaxNameOnWire);
-  if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
-  const Target directory = target(call, handle);
-  if (directory.status != Status::Ok) return end_with_attr(call, directory.status, 0);
-  const Inode& inode = fs_.inode(directory.number);
-  Status status = may_search(directory, name);
-  InodeNumber found = 0;
-  if (status == Status::Ok) {
-    if (name == ".")
-      found = directory.number;
-    else if (name == "..")
-      found = inode.parent;
-    else if (const EntryNumber entry = fs_.lookup(directory.number, name); entry != 0)
-      found = fs_.entry(entry).inode;
-    if (found == 0) status = Status::NoEnt;
-  }
-  if (status != Status::Ok) return end_with_attr(call, status, directory.number);
-  xdr::Writer& out = call.results();
-  put_status(out, Status::Ok);
-  out.opaque(fs_.handle_of(found));
-  put_post_op_attr(out, fs_, found);
-  put_post_op_attr(out, fs_, directory.number);
-  succeed(call, Status::Ok);
 }
 
 // --- Creating ------------------------------------------------------------------------------------
@@ -130,7 +80,7 @@ FileSystem::Found MemoryService::make(const Target& directory, std::string_view 
   SLUICE_INVARIANT_DEBUG(directory.status == Status::Ok && parent.type == FileType::Directory, file_storage);
   const FileSystem::Found made = fs_.create(directory.number, name, what);
   if (made.status != Status::Ok) return made;
-  Inode& inode = fs_.inode(made.number);
+  Inode& inode = fs_.change(made.number);
   if (set.atime == SetAttributes::Time::Client) inode.atime_ns = set.atime_ns;
   if (set.mtime == SetAttributes::Time::Client) inode.mtime_ns = set.mtime_ns;
   return made;
@@ -154,13 +104,13 @@ void MemoryService::create(Call& call, xdr::Reader& in) noexcept {
   const Target directory = target(call, handle);
   if (directory.status != Status::Ok) return end_create(call, directory.status, 0, {});
   const WccBefore before = wcc_before(fs_, directory.number);
-  Status status = may_search(directory, name);
+  Status status = may_search(fs_.inode(directory.number), directory.credential, name);
   if (status == Status::Ok && is_dot(name)) status = Status::Exist;
   if (status == Status::Ok && set.size && *set.size > kMaxFileBytes) status = Status::FBig;
   if (status != Status::Ok) return end_create(call, status, 0, before);
 
   if (const EntryNumber existing = fs_.lookup(directory.number, name); existing != 0) {
-    const InodeNumber number = fs_.entry(existing).inode;
+    const InodeNumber number = fs_.entry(existing).inode.own();
     const Inode& inode = fs_.inode(number);
     const bool regular = inode.type == FileType::Regular;
     const bool replay = how == kExclusive && inode.exclusive && inode.create_verifier == verifier;
@@ -181,7 +131,7 @@ void MemoryService::create(Call& call, xdr::Reader& in) noexcept {
   const std::uint16_t mode = how == kExclusive ? 0600 : 0644;
   const FileSystem::Found made = make(directory, name, {.type = FileType::Regular, .mode = mode}, set);
   if (made.status == Status::Ok) {
-    Inode& inode = fs_.inode(made.number);
+    Inode& inode = fs_.change(made.number);
     inode.exclusive = how == kExclusive;
     inode.create_verifier = verifier;
     if (set.size) static_cast<void>(fs_.truncate(made.number, *set.size));  // cannot fail: it only grows
@@ -218,8 +168,8 @@ void MemoryService::symlink(Call& call, xdr::Reader& in) noexcept {
   if (status != Status::Ok) return end_create(call, status, 0, before);
   const FileSystem::Found made = make(directory, name, {.type = FileType::Symlink, .mode = 0777}, set);
   if (made.status != Status::Ok) return end_create(call, made.status, 0, before);
-  Inode& inode = fs_.inode(made.number);
-  status = fs_.ensure_blocks(inode, 0, static_cast<std::uint32_t>(path.size()));
+  Inode& inode = fs_.change(made.number);
+  status = fs_.ensure_blocks(made.number, 0, static_cast<std::uint32_t>(path.size()));
   if (status != Status::Ok) {
     fs_.remove_entry(fs_.lookup(directory.number, name));
     return end_create(call, status, 0, before);
@@ -291,7 +241,7 @@ void MemoryService::end_removal(Call& call, xdr::Reader& in, bool want_directory
   if (status != Status::Ok) return end_with_wcc(call, status, before);
   const EntryNumber entry = fs_.lookup(directory.number, name);
   if (entry == 0) return end_with_wcc(call, Status::NoEnt, before);
-  const Inode& victim = fs_.inode(fs_.entry(entry).inode);
+  const Inode& victim = fs_.inode(fs_.entry(entry).inode.own());
   const bool is_directory = victim.type == FileType::Directory;
   if (want_directory && !is_directory)
     status = Status::NotDir;
@@ -334,7 +284,7 @@ void MemoryService::rename(Call& call, xdr::Reader& in) noexcept {
     if (is_dot(from_name) || is_dot(to_name)) return Status::Inval;
     const EntryNumber entry = fs_.lookup(from.number, from_name);
     if (entry == 0) return Status::NoEnt;
-    const InodeNumber moved = fs_.entry(entry).inode;
+    const InodeNumber moved = fs_.entry(entry).inode.own();
     const Inode& inode = fs_.inode(moved);
     const bool directory = inode.type == FileType::Directory;
     if (const Status status = may_remove(from, inode); status != Status::Ok) return status;
@@ -342,11 +292,11 @@ void MemoryService::rename(Call& call, xdr::Reader& in) noexcept {
     if (moves_directory && !allows(inode, from.credential, kWrite)) return Status::Acces;  // its ".." changes
     if (directory && fs_.is_within(to.number, moved)) return Status::Inval;
     if (const EntryNumber existing = fs_.lookup(to.number, to_name); existing != 0) {
-      if (fs_.entry(existing).inode == moved) {  // links to one file
+      if (fs_.entry(existing).inode.own() == moved) {  // links to one file
         effect_ = DuplicateRequestCache::Effect::None;
         return Status::Ok;
       }
-      const Inode& victim = fs_.inode(fs_.entry(existing).inode);
+      const Inode& victim = fs_.inode(fs_.entry(existing).inode.own());
       if (directory != (victim.type == FileType::Directory)) return Status::Exist;
       if (directory && victim.entries > 0) return Status::NotEmpty;
       if (const Status status = may_remove(to, victim); status != Status::Ok) return status;
@@ -386,7 +336,7 @@ void MemoryService::list_directory(Call& call, xdr::Reader& in, bool plus) noexc
   if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
   const Target directory = target(call, handle);
   if (directory.status != Status::Ok) return end_with_attr(call, directory.status, 0);
-  Inode& inode = fs_.inode(directory.number);
+  const Inode& inode = fs_.inode(directory.number);
   if (inode.type != FileType::Directory) return end_with_attr(call, Status::NotDir, directory.number);
   if (!allows(inode, directory.credential, kRead))
     return end_with_attr(call, Status::Acces, directory.number);
@@ -425,13 +375,14 @@ void MemoryService::list_directory(Call& call, xdr::Reader& in, bool plus) noexc
   EntryNumber at = fs_.entry_after(directory.number, cookie <= kDotDotCookie ? 0 : cookie);
   for (; room && at != 0; at = fs_.entry_next(at)) {
     const Entry& entry = fs_.entry(at);
-    room = put(entry.name_view(), entry.inode, entry.cookie());
+    room = put(entry.name_view(), entry.inode.own(), entry.cookie());
   }
   if (!any && !room) {
     out.rewind(0);
     return end_with_attr(call, Status::TooSmall, directory.number);
   }
-  inode.atime_ns = fs_.now_ns();
+  if (const std::uint64_t now_ns = fs_.now_ns(); needs_access_time(inode, now_ns))
+    fs_.change(directory.number).atime_ns = now_ns;
   out.boolean(false);
   out.boolean(room);  // eof
   succeed(call, Status::Ok);

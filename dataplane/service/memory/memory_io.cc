@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// READ, WRITE, COMMIT and READLINK. RDMA moves data directly between the requester's memory and the blocks.
+// Attributes on the wire, WRITE, and the end of READ and WRITE. RDMA moves data directly between the
+// requester's memory and the blocks.
 #include <cstring>
 
 #include "dataplane/base/invariant.h"
@@ -9,6 +10,79 @@
 #include "dataplane/base/small_algorithms.h"
 
 namespace sluice::service::memory {
+
+void put_fattr3(xdr::Writer& out, const FileAttributes& file, InodeNumber number) noexcept {
+  out.u32(static_cast<std::uint32_t>(file.type));
+  out.u32(file.mode);
+  out.u32(file.links);
+  out.u32(file.uid);
+  out.u32(file.gid);
+  out.u64(file.size);
+  out.u64(file.used_bytes);
+  out.u32(file.device_major);
+  out.u32(file.device_minor);
+  out.u64(std::uint64_t{file.export_id} + 1);  // fsid
+  out.u64(number);                             // fileid
+  put_time(out, file.atime_ns);
+  put_time(out, file.mtime_ns);
+  put_time(out, file.ctime_ns);
+}
+
+void put_post_op_attr(xdr::Writer& out, const FileSystem& fs, InodeNumber number) noexcept {
+  const bool there = number != 0 && fs.inode(number).type != FileType::None;
+  out.boolean(there);
+  if (there) put_fattr3(out, fs.inode(number), number);
+}
+
+void put_post_op_fh3(xdr::Writer& out, const FileSystem& fs, InodeNumber number) noexcept {
+  out.boolean(true);
+  SLUICE_INVARIANT_DEBUG(number != 0, file_storage);
+  out.opaque(fs.handle_of(number));
+}
+
+WccBefore wcc_before(const FileSystem& fs, InodeNumber number) noexcept {
+  const Inode& inode = fs.inode(number);
+  SLUICE_INVARIANT_DEBUG(number != 0 && inode.type != FileType::None, file_storage);
+  return {number, inode.size, inode.mtime_ns, inode.ctime_ns};
+}
+
+void put_wcc_data(xdr::Writer& out, const FileSystem& fs, const WccBefore& before) noexcept {
+  out.boolean(before.number != 0);
+  if (before.number != 0) {
+    out.u64(before.size);
+    put_time(out, before.mtime_ns);
+    put_time(out, before.ctime_ns);
+  }
+  put_post_op_attr(out, fs, before.number);
+}
+
+void put_unchanged_wcc_data(xdr::Writer& out, const FileAttributes& file, InodeNumber number) noexcept {
+  out.boolean(true);
+  out.u64(file.size);
+  put_time(out, file.mtime_ns);
+  put_time(out, file.ctime_ns);
+  put_post_op_attr(out, file, number);
+}
+
+SetAttributes get_sattr3(xdr::Reader& in) noexcept {
+  SetAttributes set;
+  if (in.boolean()) set.mode = static_cast<std::uint16_t>(in.u32() & 07777);
+  if (in.boolean()) set.uid = in.u32();
+  if (in.boolean()) set.gid = in.u32();
+  if (in.boolean()) set.size = in.u64();
+  const auto time = [&](SetAttributes::Time& how, std::uint64_t& ns) {
+    const std::uint32_t kind = in.u32();
+    if (kind > static_cast<std::uint32_t>(SetAttributes::Time::Client)) return in.fail();
+    how = static_cast<SetAttributes::Time>(kind);
+    if (how == SetAttributes::Time::Client) ns = get_time(in);
+  };
+  time(set.atime, set.atime_ns);
+  time(set.mtime, set.mtime_ns);
+  return set;
+}
+
+// --- WRITE ---------------------------------------------------------------------------------------
+
 namespace {
 
 enum StableHow : std::uint32_t { kUnstable = 0, kDataSync = 1, kFileSync = 2 };
@@ -34,93 +108,15 @@ WriteArguments get_write_arguments(xdr::Reader& in) noexcept {
 
 }  // namespace
 
-// --- READ ----------------------------------------------------------------------------------------
-
-/// Adds the blocks to the reply and pins them until it is sent. Holes are read from a block of zeros.
-void MemoryService::add_file_data(Call& call, InodeNumber number, std::uint64_t offset,
-                                  std::uint32_t bytes) noexcept {
-  Inode& inode = fs_.inode(number);
-  BlockPool& blocks = fs_.blocks();
-  auto& transfer = call.state<Transfer>();
-  SLUICE_INVARIANT_DEBUG(transfer.blocks == 0 && !transfer.writing, file_storage);
-  SLUICE_INVARIANT_DEBUG(bytes == 0 || (offset < inode.size && bytes <= inode.size - offset), buffer_bounds);
-  transfer.inode = number;
-  transfer.generation = inode.generation;
-  transfer.offset = offset;
-  transfer.bytes = bytes;
-  call.results().u32(bytes);
-  for (std::uint32_t left = bytes; left > 0;) {
-    const auto within = static_cast<std::uint32_t>(offset % kLargeBytes);
-    const std::uint32_t run = smaller_of(left, kLargeBytes - within);
-    const Block block = fs_.block_of(inode, static_cast<std::uint32_t>(offset / kLargeBytes));
-    // A small block may be shorter than the file. The rest is a hole.
-    const std::uint32_t there = block == 0    ? 0
-                                : inode.small ? kSmallBytes - smaller_of(within, kSmallBytes)
-                                              : run;
-    const std::uint32_t data = smaller_of(run, there);
-    SLUICE_INVARIANT_DEBUG(transfer.blocks < kMaxTransferBlocks && data <= run, table_index);
-    transfer.pinned[transfer.blocks++] = block;
-    if (block != 0) blocks.pin(block);
-    if (data > 0) call.add_result_piece({blocks.data(block) + within, data, blocks.lkey()});
-    if (data < run) call.add_result_piece({zeros_.bytes.data(), run - data, zeros_.lkey});
-    offset += run;
-    left -= run;
-  }
-  call.add_result_item(bytes);
-}
-
-void MemoryService::read(Call& call, xdr::Reader& in) noexcept {
-  const auto handle = in.opaque(kMaxNfsHandle);
-  const std::uint64_t offset = in.u64();
-  std::uint32_t count = in.u32();
-  if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
-  const Target file = target(call, handle);
-  if (file.status != Status::Ok) return end_with_attr(call, file.status, 0);
-  Inode& inode = fs_.inode(file.number);
-  if (inode.type == FileType::Directory) return end_with_attr(call, Status::IsDir, file.number);
-  if (inode.type != FileType::Regular) return end_with_attr(call, Status::Inval, file.number);
-  // The owner may always read, because the client checked on open and the mode may have changed since.
-  if (!owns(inode, file.credential) && !allows(inode, file.credential, kRead) &&
-      !allows(inode, file.credential, kExecute))
-    return end_with_attr(call, Status::Acces, file.number);
-
-  const std::uint64_t left = offset < inode.size ? inode.size - offset : 0;
-  count = static_cast<std::uint32_t>(smaller_of<std::uint64_t>(smaller_of(count, max_io_bytes_), left));
-  inode.atime_ns = fs_.now_ns();
-  xdr::Writer& out = call.results();
-  put_status(out, Status::Ok);
-  put_post_op_attr(out, fs_, file.number);
-  out.u32(count);
-  out.boolean(count == left);  // eof
-  statistics_[current_export_].read_bytes += count;
-  add_file_data(call, file.number, offset, count);
-  succeed(call, Status::Ok);
-}
-
-void MemoryService::readlink(Call& call, xdr::Reader& in) noexcept {
-  const auto handle = in.opaque(kMaxNfsHandle);
-  if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
-  const Target link = target(call, handle);
-  if (link.status != Status::Ok) return end_with_attr(call, link.status, 0);
-  Inode& inode = fs_.inode(link.number);
-  if (inode.type != FileType::Symlink) return end_with_attr(call, Status::Inval, link.number);
-  put_status(call.results(), Status::Ok);
-  put_post_op_attr(call.results(), fs_, link.number);
-  add_file_data(call, link.number, 0, static_cast<std::uint32_t>(inode.size));
-  succeed(call, Status::Ok);
-}
-
-// --- WRITE ---------------------------------------------------------------------------------------
-
 Status MemoryService::check_write(const Target& file, std::uint64_t offset, std::uint32_t bytes) noexcept {
-  Inode& inode = fs_.inode(file.number);
+  const Inode& inode = fs_.inode(file.number);
   if (inode.type == FileType::Directory) return Status::IsDir;
   if (inode.type != FileType::Regular) return Status::Inval;
   if (file.options->read_only) return Status::RoFs;
   if (!owns(inode, file.credential) && !allows(inode, file.credential, kWrite)) return Status::Acces;
   if (bytes > max_io_bytes_) return Status::Inval;
   if (offset > kMaxFileBytes - bytes) return Status::FBig;
-  return fs_.ensure_blocks(inode, offset, bytes);
+  return fs_.ensure_blocks(file.number, offset, bytes);
 }
 
 void MemoryService::write_ok(Call& call, const WccBefore& before, std::uint32_t count) noexcept {
@@ -130,11 +126,12 @@ void MemoryService::write_ok(Call& call, const WccBefore& before, std::uint32_t 
   out.u32(count);
   out.u32(kFileSync);
   out.opaque_fixed(write_verifier_);
-  statistics_[current_export_].written_bytes += count;
+  statistics_[current_export_].written_bytes.add(count);
   succeed(call, Status::Ok);
 }
 
-void MemoryService::end_write(Inode& inode, std::uint64_t end, bool by_root) noexcept {
+void MemoryService::end_write(InodeNumber number, std::uint64_t end, bool by_root) noexcept {
+  Inode& inode = fs_.change(number);
   inode.size = larger_of(inode.size, end);
   inode.mtime_ns = inode.ctime_ns = fs_.now_ns();
   if (!by_root) strip_set_id(inode);
@@ -151,7 +148,7 @@ void MemoryService::write(Call& call, xdr::Reader& in) noexcept {
   const Status status = check_write(file, arguments.offset, arguments.count);
   if (status != Status::Ok) return end_with_wcc(call, status, before);
 
-  Inode& inode = fs_.inode(file.number);
+  const Inode& inode = fs_.inode(file.number);
   std::uint64_t offset = arguments.offset;
   for (std::size_t done = 0; done < data.size();) {
     const std::size_t within = offset % kLargeBytes;
@@ -162,7 +159,7 @@ void MemoryService::write(Call& call, xdr::Reader& in) noexcept {
     done += run;
     offset += run;
   }
-  if (arguments.count > 0) end_write(inode, offset, file.credential.uid == 0);
+  if (arguments.count > 0) end_write(file.number, offset, file.credential.uid == 0);
   write_ok(call, before, arguments.count);
 }
 
@@ -190,7 +187,8 @@ Placement MemoryService::place(Call& call) noexcept {
     return Placement::Reply;
   }
 
-  Inode& inode = fs_.inode(file.number);
+  fs_.publish();
+  const Inode& inode = fs_.inode(file.number);
   BlockPool& blocks = fs_.blocks();
   auto& transfer = call.state<Transfer>();
   transfer = {.inode = file.number,
@@ -222,12 +220,12 @@ Placement MemoryService::place(Call& call) noexcept {
 void MemoryService::commit_placed(Call& call) noexcept {
   auto& transfer = call.state<Transfer>();
   SLUICE_INVARIANT_DEBUG(transfer.writing && transfer.blocks <= kMaxTransferBlocks, file_storage);
-  Inode& inode = fs_.inode(transfer.inode);
+  const Inode& inode = fs_.inode(transfer.inode);
   current_export_ = inode.export_id;
   if (inode.generation != transfer.generation || inode.type != FileType::Regular)
     return end_with_wcc(call, Status::Stale, {});
   const WccBefore before = wcc_before(fs_, transfer.inode);
-  Status status = fs_.ensure_blocks(inode, transfer.offset, transfer.bytes);
+  const Status status = fs_.ensure_blocks(transfer.inode, transfer.offset, transfer.bytes);
   if (status != Status::Ok) return end_with_wcc(call, status, before);
 
   // A truncation or another WRITE may have replaced blocks of the file since.
@@ -242,47 +240,35 @@ void MemoryService::commit_placed(Call& call) noexcept {
       std::memcpy(fs_.blocks().data(block) + within, fs_.blocks().data(transfer.pinned[i]) + within, run);
     offset += run;
   }
-  end_write(inode, end, transfer.by_root);
+  end_write(transfer.inode, end, transfer.by_root);
   transfer.writing = false;
   write_ok(call, before, transfer.bytes);
-}
-
-void MemoryService::commit(Call& call, xdr::Reader& in) noexcept {
-  const auto handle = in.opaque(kMaxNfsHandle);
-  in.u64();
-  in.u32();
-  if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
-  const Target file = target(call, handle);
-  if (file.status != Status::Ok) return end_with_wcc(call, file.status, {});
-  const WccBefore before = wcc_before(fs_, file.number);
-  if (fs_.inode(file.number).type != FileType::Regular) return end_with_wcc(call, Status::Inval, before);
-  put_status(call.results(), Status::Ok);
-  put_wcc_data(call.results(), fs_, before);
-  call.results().opaque_fixed(write_verifier_);
-  succeed(call, Status::Ok);
 }
 
 /// Ends a transfer. An aborted WRITE may have changed bytes of the file, which shows in its attributes as
 /// after any other WRITE. It may also have left bytes after the end of the file, which must read as zeros
 /// later. If other transfers use the block, the last one clears them.
 void MemoryService::release(Call& call) noexcept {
+  if (!call.has_state()) return;
   auto& transfer = call.state<Transfer>();
   SLUICE_INVARIANT_DEBUG(transfer.blocks <= kMaxTransferBlocks, table_index);
-  Inode& inode = fs_.inode(transfer.inode);
+  const Inode& inode = fs_.inode(transfer.inode);
   const bool there = inode.generation == transfer.generation && inode.type != FileType::None;
   // The blocks do not matter, because a block that replaced a pinned one has a copy of the data that had
   // arrived.
   if (there && transfer.writing && transfer.bytes > 0 && transfer.offset < inode.size)
-    end_write(inode, inode.size, transfer.by_root);
+    end_write(transfer.inode, inode.size, transfer.by_root);
   for (std::uint32_t i = 0; i < transfer.blocks; ++i) {
     const Block block = transfer.pinned[i];
     if (block == 0) continue;
     SLUICE_INVARIANT_DEBUG(fs_.blocks().pins(block) > 0, file_storage);
     const auto index = static_cast<std::uint32_t>(transfer.offset / kLargeBytes) + i;
     const bool given_up = transfer.writing && fs_.block_of(inode, index) == block;
-    if (there && (given_up || fs_.must_forget_tail(inode, index, block))) fs_.forget_tail(inode, index);
+    if (there && (given_up || fs_.must_forget_tail(inode, index, block)))
+      fs_.forget_tail(transfer.inode, index);
     fs_.blocks().unpin(block);
   }
+  fs_.publish();
   transfer = {};
 }
 

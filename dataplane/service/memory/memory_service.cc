@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dispatch, access control, and the procedures on attributes and on the whole file system.
+// Dispatch, access control, the procedures on attributes and on the whole file system, and access lists:
+// NFSACL version 3 as Linux and Solaris implement it (there is no RFC; secattr is a mask and two lists, each
+// a count and a counted array of type, id and permissions). Exports store modes, not access lists: GETACL
+// returns the mode as a list; SETACL accepts a list that a mode can express, and refuses others with
+// NFS3ERR_NOTSUPP.
 #include "dataplane/service/memory/memory_service.h"
 
 #include "dataplane/base/invariant.h"
@@ -10,22 +14,31 @@
 namespace sluice::service::memory {
 
 const std::array<MemoryService::Handler, ulb::kNfs3Procedures> MemoryService::kHandlers = {
-    &MemoryService::null,     &MemoryService::getattr,     &MemoryService::setattr, &MemoryService::lookup,
-    &MemoryService::access,   &MemoryService::readlink,    &MemoryService::read,    &MemoryService::write,
-    &MemoryService::create,   &MemoryService::mkdir,       &MemoryService::symlink, &MemoryService::mknod,
-    &MemoryService::remove,   &MemoryService::rmdir,       &MemoryService::rename,  &MemoryService::link,
-    &MemoryService::readdir,  &MemoryService::readdirplus, &MemoryService::fsstat,  &MemoryService::fsinfo,
-    &MemoryService::pathconf, &MemoryService::commit,
+    &MemoryService::null,      &MemoryService::read_only, &MemoryService::setattr,
+    &MemoryService::read_only, &MemoryService::read_only, &MemoryService::read_only,
+    &MemoryService::read_only, &MemoryService::write,     &MemoryService::create,
+    &MemoryService::mkdir,     &MemoryService::symlink,   &MemoryService::mknod,
+    &MemoryService::remove,    &MemoryService::rmdir,     &MemoryService::rename,
+    &MemoryService::link,      &MemoryService::readdir,   &MemoryService::readdirplus,
+    &MemoryService::fsstat,    &MemoryService::read_only, &MemoryService::read_only,
+    &MemoryService::read_only,
 };
 
 MemoryService::MemoryService(rdma::MemoryRegion region, rdma::MemoryRegion zeros,
                              const MemoryServiceConfig& config, FileSystem::Clock wall_clock)
     : fs_(region, config.max_files, config.handle_key, wall_clock),
       max_io_bytes_(smaller_of(config.max_io_bytes, kMaxTransferBytes)),
-      zeros_{zeros.bytes.first(kLargeBytes), zeros.lkey},
       pad_{zeros.bytes.subspan(kLargeBytes), zeros.lkey},
       exports_(config.exports),
       statistics_(kMaxExports + 1),
+      context_{.fs = fs_,
+               .exports = exports_,
+               .statistics = statistics_,
+               .max_io_bytes = max_io_bytes_,
+               .write_verifier = write_verifier_,
+               .data = region.bytes,
+               .data_lkey = region.lkey,
+               .zeros = {zeros.bytes.first(kLargeBytes), zeros.lkey}},
       replies_(config.handle_key),
       acl_(*this) {
   if (pad_.bytes.size() < xdr::kUnit)
@@ -68,7 +81,7 @@ Execution MemoryService::execute(Call& call) noexcept {
     call.complete(rpc::AcceptStat::ProcUnavail);
     return Execution::Started;
   }
-  if (call.state<Transfer>().writing) {
+  if (call.has_state() && call.state<Transfer>().writing) {
     commit_placed(call);
     return Execution::Started;
   }
@@ -91,7 +104,7 @@ bool MemoryService::answer_again(Call& call) noexcept {
   reply_key_ = replies_.key_of(call);
   const auto results = replies_.find(reply_key_, call.peer_host(), fs_.now_ns());
   if (results.empty()) return false;
-  ++statistics_[current_export_].repeated;
+  statistics_[current_export_].repeated.add(1);
   call.results().opaque_fixed(results);
   call.complete(rpc::AcceptStat::Success);
   return true;
@@ -104,21 +117,14 @@ DuplicateRequestCache::Reader MemoryService::reader_of_reply(const Call& call) c
 
 void MemoryService::succeed(Call& call, Status status) noexcept {
   SLUICE_INVARIANT_DEBUG(current_export_ < statistics_.size(), table_index);
-  ExportStatistics& statistics = statistics_[current_export_];
-  const std::uint64_t failed = status != Status::Ok ? 1 : 0;
-  ++statistics.calls;
-  statistics.errors += failed;
-  if (call.header().program == ulb::kNfsProgram) {
-    ProcedureStatistics& procedure = statistics.procedures[call.header().procedure];
-    ++procedure.calls;
-    procedure.errors += failed;
-  }
+  statistics_[current_export_].count(call.header(), status);
   if (keep_reply_) {
     const DuplicateRequestCache::Effect effect =
         status == Status::Ok ? effect_ : DuplicateRequestCache::Effect::None;
     SLUICE_INVARIANT_DEBUG(reply_key_.xid == call.header().xid, xid_table);
     replies_.keep(reply_key_, reader_of_reply(call), effect, call.results().written(), fs_.now_ns());
   }
+  fs_.publish();
   call.complete(rpc::AcceptStat::Success);
 }
 
@@ -140,26 +146,9 @@ void MemoryService::end_with_attr(Call& call, Status status, InodeNumber number)
 /// AUTH_SYS are served.
 bool MemoryService::authenticate(Call& call) noexcept {
   current_export_ = kNoExport;
-  const rpc::OpaqueAuth& credential = call.header().credential;
-  if (credential.flavor == rpc::AuthFlavor::None) return true;
-  if (credential.flavor == rpc::AuthFlavor::Sys && rpc::decode_auth_sys(credential.body).ok) return true;
+  if (is_served(call.header().credential)) return true;
   call.deny(rpc::AuthStat::BadCred);
   return false;
-}
-
-MemoryService::Credential MemoryService::squash(const Call& call, const ExportOptions& options) noexcept {
-  Credential credential{.uid = options.anonuid, .gid = options.anongid};
-  if (call.header().credential.flavor != rpc::AuthFlavor::Sys || options.all_squash) return credential;
-  const rpc::AuthSys sys = rpc::decode_auth_sys(call.header().credential.body).sys;
-  const bool root = sys.uid == 0 && options.root_squash;
-  if (root) return credential;
-  const std::uint32_t root_gid = options.root_squash ? options.anongid : 0;
-  credential.uid = sys.uid;
-  credential.gid = sys.gid == 0 ? root_gid : sys.gid;
-  credential.gid_count = sys.gid_count;
-  for (std::uint32_t i = 0; i < sys.gid_count; ++i)
-    credential.gids[i] = sys.gids[i] == 0 ? root_gid : sys.gids[i];
-  return credential;
 }
 
 MemoryService::Target MemoryService::target(Call& call, std::span<const std::byte> handle) noexcept {
@@ -184,37 +173,10 @@ MemoryService::Target MemoryService::target(Call& call, std::span<const std::byt
   return result;
 }
 
-bool MemoryService::in_group(const Credential& credential, std::uint32_t gid) noexcept {
-  return credential.gid == gid || has_element(std::span(credential.gids, credential.gid_count), gid);
-}
-
-bool MemoryService::allows(const Inode& inode, const Credential& credential,
-                           std::uint16_t wanted) const noexcept {
-  if (credential.uid == 0) {
-    // Root may do everything except execute a file without an execute bit.
-    return (wanted & kExecute) == 0 || inode.type == FileType::Directory || (inode.mode & 0111) != 0;
-  }
-  std::uint16_t granted = inode.mode & 7;
-  if (credential.uid == inode.uid)
-    granted = inode.mode >> 6 & 7;
-  else if (in_group(credential, inode.gid))
-    granted = inode.mode >> 3 & 7;
-  return (granted & wanted) == wanted;
-}
-
 // --- Attributes ----------------------------------------------------------------------------------
 
 void MemoryService::null(Call& call, xdr::Reader&) noexcept {
   call.complete(rpc::AcceptStat::Success);
-}
-
-void MemoryService::getattr(Call& call, xdr::Reader& in) noexcept {
-  const auto handle = in.opaque(kMaxNfsHandle);
-  if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
-  const Target object = target(call, handle);
-  put_status(call.results(), object.status);
-  if (object.status == Status::Ok) put_fattr3(call.results(), fs_.inode(object.number), object.number);
-  succeed(call, object.status);
 }
 
 /// Clears the set-id bits, because a program must not keep them after a change by another user than root.
@@ -225,28 +187,29 @@ void MemoryService::strip_set_id(Inode& inode) noexcept {
 }
 
 Status MemoryService::set_attributes(const Target& object, const SetAttributes& set) noexcept {
-  Inode& inode = fs_.inode(object.number);
+  const Inode& before = fs_.inode(object.number);
   const Credential& who = object.credential;
   if (object.options->read_only) return Status::RoFs;
-  const bool owner = owns(inode, who);
+  const bool owner = owns(before, who);
   if (set.mode && !owner) return Status::Perm;
-  if (set.uid && *set.uid != inode.uid && who.uid != 0) return Status::Perm;
-  if (set.gid && *set.gid != inode.gid && who.uid != 0 && !(owner && in_group(who, *set.gid)))
+  if (set.uid && *set.uid != before.uid && who.uid != 0) return Status::Perm;
+  if (set.gid && *set.gid != before.gid && who.uid != 0 && !(owner && in_group(who, *set.gid)))
     return Status::Perm;
   const bool client_times =
       set.atime == SetAttributes::Time::Client || set.mtime == SetAttributes::Time::Client;
   const bool times =
       set.atime != SetAttributes::Time::DontChange || set.mtime != SetAttributes::Time::DontChange;
   if (client_times && !owner) return Status::Perm;
-  if (times && !owner && !allows(inode, who, kWrite)) return Status::Acces;
+  if (times && !owner && !allows(before, who, kWrite)) return Status::Acces;
   if (set.size) {
-    if (inode.type == FileType::Directory) return Status::IsDir;
-    if (inode.type != FileType::Regular) return Status::Inval;
-    if (!owner && !allows(inode, who, kWrite)) return Status::Acces;
+    if (before.type == FileType::Directory) return Status::IsDir;
+    if (before.type != FileType::Regular) return Status::Inval;
+    if (!owner && !allows(before, who, kWrite)) return Status::Acces;
     if (*set.size > kMaxFileBytes) return Status::FBig;
     if (const Status status = fs_.truncate(object.number, *set.size); status != Status::Ok) return status;
-    inode.mtime_ns = fs_.now_ns();
+    fs_.change(object.number).mtime_ns = fs_.now_ns();
   }
+  Inode& inode = fs_.change(object.number);
   const bool root = who.uid == 0;
   if ((set.uid || set.gid || set.size) && !root) strip_set_id(inode);
   if (set.mode) {
@@ -277,57 +240,16 @@ void MemoryService::setattr(Call& call, xdr::Reader& in) noexcept {
   end_with_wcc(call, set_attributes(object, set), before);
 }
 
-void MemoryService::access(Call& call, xdr::Reader& in) noexcept {
-  enum : std::uint32_t {
-    kReadBit = 1,
-    kLookupBit = 2,
-    kModifyBit = 4,
-    kExtendBit = 8,
-    kDeleteBit = 16,
-    kExecuteBit = 32
-  };
+// --- The file system as a whole ------------------------------------------------------------------
+
+void MemoryService::fsstat(Call& call, xdr::Reader& in) noexcept {
   const auto handle = in.opaque(kMaxNfsHandle);
-  const std::uint32_t wanted = in.u32();
   if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
   const Target object = target(call, handle);
   if (object.status != Status::Ok) return end_with_attr(call, object.status, 0);
-  const Inode& inode = fs_.inode(object.number);
-  const bool directory = inode.type == FileType::Directory;
-  std::uint32_t granted = 0;
-  if (allows(inode, object.credential, kRead)) granted |= kReadBit;
-  if (allows(inode, object.credential, kExecute))
-    granted |= std::uint32_t{directory ? kLookupBit : kExecuteBit};
-  if (!object.options->read_only && allows(inode, object.credential, kWrite))
-    granted |= kModifyBit | kExtendBit | (directory ? std::uint32_t{kDeleteBit} : 0u);
-  put_status(call.results(), Status::Ok);
-  put_post_op_attr(call.results(), fs_, object.number);
-  call.results().u32(granted & wanted);
-  succeed(call, Status::Ok);
-}
-
-// --- The file system as a whole ------------------------------------------------------------------
-
-/// Begins the results of a procedure whose only argument is a handle, with the attributes of the object.
-/// Returns null if the call has ended with an error.
-xdr::Writer* MemoryService::begin_of_object(Call& call, xdr::Reader& in) noexcept {
-  const auto handle = in.opaque(kMaxNfsHandle);
-  if (!in.ok()) {
-    call.complete(rpc::AcceptStat::GarbageArgs);
-    return nullptr;
-  }
-  const Target object = target(call, handle);
-  if (object.status != Status::Ok) {
-    end_with_attr(call, object.status, 0);
-    return nullptr;
-  }
-  put_status(call.results(), Status::Ok);
-  put_post_op_attr(call.results(), fs_, object.number);
-  return &call.results();
-}
-
-void MemoryService::fsstat(Call& call, xdr::Reader& in) noexcept {
-  xdr::Writer* const out = begin_of_object(call, in);
-  if (out == nullptr) return;
+  xdr::Writer& out = call.results();
+  put_status(out, Status::Ok);
+  put_post_op_attr(out, fs_, object.number);
   const ExportUse& use = fs_.use(current_export_);
   const std::uint64_t capacity = fs_.blocks().capacity_bytes();
   const std::uint64_t total = use.quota_bytes != 0 ? smaller_of(use.quota_bytes, capacity) : capacity;
@@ -335,34 +257,155 @@ void MemoryService::fsstat(Call& call, xdr::Reader& in) noexcept {
   const std::uint64_t free_bytes = smaller_of(left, fs_.free_bytes());
   for (const std::uint64_t value : {total, free_bytes, free_bytes, std::uint64_t{fs_.max_files()},
                                     fs_.free_files(), fs_.available_files(current_export_)})
-    out->u64(value);
-  out->u32(0);  // invarsec: may change immediately
+    out.u64(value);
+  out.u32(0);  // invarsec: may change immediately
   succeed(call, Status::Ok);
 }
 
-void MemoryService::fsinfo(Call& call, xdr::Reader& in) noexcept {
-  enum : std::uint32_t { kLinks = 1, kSymlinks = 2, kHomogeneous = 8, kCanSetTime = 16 };
-  xdr::Writer* const out = begin_of_object(call, in);
-  if (out == nullptr) return;
-  for (const std::uint32_t value : {max_io_bytes_, max_io_bytes_, kSmallBytes, max_io_bytes_, max_io_bytes_,
-                                    kSmallBytes, kMaxReaddirBytes})
-    out->u32(value);
-  out->u64(kMaxFileBytes);
-  put_time(*out, 1);  // time_delta: a nanosecond
-  out->u32(kLinks | kSymlinks | kHomogeneous | kCanSetTime);
-  succeed(call, Status::Ok);
+// --- Access lists --------------------------------------------------------------------------------
+
+namespace {
+
+enum Mask : std::uint32_t { kAcl = 1, kAclCount = 2, kDefaultAcl = 4, kDefaultAclCount = 8, kAll = 15 };
+enum EntryType : std::uint32_t {
+  kUserObj = 1,
+  kUser = 2,
+  kGroupObj = 4,
+  kGroup = 8,
+  kClassObj = 16,
+  kOtherObj = 32
+};
+constexpr std::uint32_t kMaxAclEntries = 1024;
+
+/// Content of a list of entries.
+struct ParsedAcl {
+  bool named_entries = false;  ///< has users or groups besides the three of a mode
+  std::uint32_t entries = 0;
+  std::uint32_t seen = 0;  ///< EntryType
+  bool repeated = false;
+  std::uint16_t owner = 0;
+  std::uint16_t group = 0;
+  std::uint16_t other = 0;
+  std::uint16_t mask = 7;
+
+  bool complete() const noexcept {
+    constexpr std::uint32_t kNeeded = kUserObj | kGroupObj | kOtherObj;
+    return !repeated && (seen & kNeeded) == kNeeded;
+  }
+  /// Returns the mode. The mask limits the group (POSIX 1003.1e draft 17, section 23.1.5).
+  std::uint16_t mode() const noexcept {
+    return static_cast<std::uint16_t>(owner << 6 | (group & mask) << 3 | other);
+  }
+};
+
+ParsedAcl get_acl_list(xdr::Reader& in) noexcept {
+  constexpr std::uint32_t kDefaultFlag = 0x1000;  // set in the entries of a default list
+  ParsedAcl acl;
+  in.u32();  // number of entries, whether they follow or not
+  acl.entries = in.u32();
+  if (acl.entries > kMaxAclEntries) in.fail();
+  for (std::uint32_t i = 0; i < acl.entries && in.ok(); ++i) {
+    const std::uint32_t type = in.u32() & ~kDefaultFlag;
+    in.u32();  // id: that of the file's own owner and group, or of a named entry
+    const auto permissions = static_cast<std::uint16_t>(in.u32() & 7);
+    switch (type) {
+      case kUserObj:
+        acl.owner = permissions;
+        break;
+      case kGroupObj:
+        acl.group = permissions;
+        break;
+      case kOtherObj:
+        acl.other = permissions;
+        break;
+      case kClassObj:
+        acl.mask = permissions;
+        break;
+      default:
+        acl.named_entries = true;
+        continue;
+    }
+    acl.repeated = acl.repeated || (acl.seen & type) != 0;
+    acl.seen |= type;
+  }
+  return acl;
 }
 
-void MemoryService::pathconf(Call& call, xdr::Reader& in) noexcept {
-  xdr::Writer* const out = begin_of_object(call, in);
-  if (out == nullptr) return;
-  out->u32(kMaxLinks);
-  out->u32(kMaxNameBytes);
-  out->boolean(true);   // no_trunc
-  out->boolean(true);   // chown_restricted
-  out->boolean(false);  // case_insensitive
-  out->boolean(true);   // case_preserving
-  succeed(call, Status::Ok);
+}  // namespace
+
+Execution MemoryService::AclService::execute(Call& call) noexcept {
+  switch (call.header().procedure) {
+    case 0:
+      call.complete(rpc::AcceptStat::Success);
+      break;
+    case 1:
+      if (memory_.authenticate(call)) get_acl(call);
+      break;
+    case 2:
+      if (memory_.authenticate(call)) set_acl(call);
+      break;
+    default:
+      call.complete(rpc::AcceptStat::ProcUnavail);
+  }
+  return Execution::Started;
+}
+
+void MemoryService::AclService::get_acl(Call& call) noexcept {
+  xdr::Reader in(call.arguments());
+  const auto handle = in.opaque(kMaxNfsHandle);
+  const std::uint32_t mask = in.u32();
+  if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
+  const Target object = memory_.target(call, handle);
+  const Status status = object.status == Status::Ok && (mask & ~kAll) != 0 ? Status::Inval : object.status;
+  if (status != Status::Ok) return memory_.end_with_attr(call, status, object.number);
+  const Inode& inode = memory_.fs_.inode(object.number);
+  xdr::Writer& out = call.results();
+  put_status(out, Status::Ok);
+  put_post_op_attr(out, memory_.fs_, object.number);
+  out.u32(mask);
+  constexpr std::uint32_t kEntries = 4;
+  out.u32(mask & (kAcl | kAclCount) ? kEntries : 0);
+  out.u32(mask & kAcl ? kEntries : 0);
+  if (mask & kAcl) {
+    const auto entry = [&](std::uint32_t type, std::uint32_t id, std::uint32_t permissions) {
+      out.u32(type);
+      out.u32(id);
+      out.u32(permissions & 7);
+    };
+    entry(kUserObj, inode.uid, inode.mode >> 6u);
+    entry(kGroupObj, inode.gid, inode.mode >> 3u);
+    entry(kClassObj, 0, inode.mode >> 3u);
+    entry(kOtherObj, 0, inode.mode);
+  }
+  out.u32(0);  // no default list
+  out.u32(0);
+  memory_.succeed(call, Status::Ok);
+}
+
+void MemoryService::AclService::set_acl(Call& call) noexcept {
+  xdr::Reader in(call.arguments());
+  const auto handle = in.opaque(kMaxNfsHandle);
+  const std::uint32_t mask = in.u32();
+  const ParsedAcl acl = get_acl_list(in);
+  const ParsedAcl default_acl = get_acl_list(in);
+  if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
+  const Target object = memory_.target(call, handle);
+  if (object.status != Status::Ok) return memory_.end_with_attr(call, object.status, 0);
+  Status status = Status::Ok;
+  if ((mask & ~kAll) != 0) {
+    status = Status::Inval;
+  } else if (object.options->read_only) {
+    status = Status::RoFs;
+  } else if (acl.named_entries || ((mask & kDefaultAcl) && default_acl.entries > 0)) {
+    status = Status::NotSupp;
+  } else if ((mask & kAcl) &&
+             acl.entries > 0) {  // an empty list removes the list and leaves the mode unchanged
+    const auto kept = static_cast<std::uint16_t>(memory_.fs_.inode(object.number).mode & ~0777);
+    status = acl.complete()
+                 ? memory_.set_attributes(object, {.mode = static_cast<std::uint16_t>(kept | acl.mode())})
+                 : Status::Inval;
+  }
+  memory_.end_with_attr(call, status, object.number);
 }
 
 }  // namespace sluice::service::memory

@@ -75,7 +75,7 @@ class PathWalk {
     if (name.size() > kMaxNameBytes) return Status::NameTooLong;
     const EntryNumber entry = fs_.lookup(directory_, name);
     if (entry == 0) return Status::NoEnt;
-    const InodeNumber found = fs_.entry(entry).inode;
+    const InodeNumber found = fs_.entry(entry).inode.own();
     if (fs_.inode(found).type != FileType::Directory) return Status::NotDir;
     go_to(found);
     return Status::Ok;

@@ -32,7 +32,7 @@ class ConfigWatchTest : public testing::Test {
 
 TEST_F(ConfigWatchTest, what_the_data_plane_was_built_from_is_in_force_at_once) {
   config_.log_level = static_cast<std::uint32_t>(log::Level::Error);
-  ConfigMonitor watch(segment_.layout(), update_, upstreams_, set_slow_call_, config_);
+  ConfigMonitor watch(segment_.layout(), {&update_}, upstreams_, set_slow_call_, config_);
   EXPECT_EQ(applied(), 3u);
   EXPECT_EQ(log::level(), log::Level::Error);
   publish(3);
@@ -41,7 +41,7 @@ TEST_F(ConfigWatchTest, what_the_data_plane_was_built_from_is_in_force_at_once) 
 }
 
 TEST_F(ConfigWatchTest, a_change_is_in_force_when_the_reactor_has_taken_the_exports) {
-  ConfigMonitor watch(segment_.layout(), update_, upstreams_, set_slow_call_, config_);
+  ConfigMonitor watch(segment_.layout(), {&update_}, upstreams_, set_slow_call_, config_);
   config_.exports[0].in_use = 1;
   std::strcpy(config_.exports[0].path, "/more");
   publish(4);
@@ -58,7 +58,7 @@ TEST_F(ConfigWatchTest, a_change_is_in_force_when_the_reactor_has_taken_the_expo
 }
 
 TEST_F(ConfigWatchTest, one_change_at_a_time_is_with_the_reactor) {
-  ConfigMonitor watch(segment_.layout(), update_, upstreams_, set_slow_call_, config_);
+  ConfigMonitor watch(segment_.layout(), {&update_}, upstreams_, set_slow_call_, config_);
   publish(4);
   watch.poll();
   publish(5);
@@ -78,7 +78,7 @@ TEST_F(ConfigWatchTest, one_change_at_a_time_is_with_the_reactor) {
 }
 
 TEST_F(ConfigWatchTest, the_limit_of_slow_calls_changes_at_once) {
-  ConfigMonitor watch(segment_.layout(), update_, upstreams_, set_slow_call_, config_);
+  ConfigMonitor watch(segment_.layout(), {&update_}, upstreams_, set_slow_call_, config_);
   EXPECT_EQ(slow_call_ns_, 1'000'000'000u);
   config_.slow_call_ms = 0;
   publish(4);
@@ -87,7 +87,7 @@ TEST_F(ConfigWatchTest, the_limit_of_slow_calls_changes_at_once) {
 }
 
 TEST_F(ConfigWatchTest, the_log_level_changes_and_one_that_is_none_is_off) {
-  ConfigMonitor watch(segment_.layout(), update_, upstreams_, set_slow_call_, config_);
+  ConfigMonitor watch(segment_.layout(), {&update_}, upstreams_, set_slow_call_, config_);
   config_.log_level = static_cast<std::uint32_t>(log::Level::Debug);
   publish(4);
   watch.poll();

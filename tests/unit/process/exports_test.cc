@@ -34,14 +34,14 @@ class ExportsTest : public testing::Test {
   Devices devices_{config_};
   const tcp_upstream::DuplicateRequestCaches caches_;
   Core owner_{config_, 0, devices_, {.caches = caches_}, segment_.layout(), &test_clock};
-  Core borrower_{config_, 1, devices_, {.caches = caches_}, segment_.layout(), &test_clock};
+  Core reader_{config_, 1, devices_, {.caches = caches_}, segment_.layout(), &test_clock};
 };
 
 TEST_F(ExportsTest, all_reactors_serve_files_and_their_access_control_lists) {
   Exports exports(config_, owner_, segment_.layout(), &test_clock);
-  exports.serve_remotely(borrower_);
+  exports.serve(reader_);
   owner_.reactor.measure_calls();
-  borrower_.reactor.measure_calls();
+  reader_.reactor.measure_calls();
   for (const std::uint32_t reactor : {0u, 1u}) {
     EXPECT_TRUE(serves(reactor, 100003));
     EXPECT_TRUE(serves(reactor, 100227));
@@ -54,9 +54,9 @@ TEST_F(ExportsTest, no_reactor_serves_files_that_an_upstream_has) {
   elsewhere.upstreams[0].route_count = 1;
   elsewhere.upstreams[0].routes[0] = {100003, 3};
   Exports exports(elsewhere, owner_, segment_.layout(), &test_clock);
-  exports.serve_remotely(borrower_);
+  exports.serve(reader_);
   owner_.reactor.measure_calls();
-  borrower_.reactor.measure_calls();
+  reader_.reactor.measure_calls();
   EXPECT_FALSE(serves(0, 100003));
   EXPECT_FALSE(serves(1, 100003));
 }
@@ -93,13 +93,13 @@ TEST_F(ExportsTest, an_update_is_in_force_with_the_next_pass_and_comes_back) {
   ExportUpdate::List changed(2);
   changed[0].path = "/new";
   changed[1].in_use = false;
-  exports.update().offer(changed);
-  EXPECT_EQ(exports.update().take_back(), nullptr);
+  exports.updates().front()->offer(changed);
+  EXPECT_EQ(exports.updates().front()->take_back(), nullptr);
   exports.on_control_pass(kLonger + 1);  // before the interval has elapsed
   EXPECT_STREQ(shown(0).path, "/new");
   EXPECT_EQ(shown(1).in_use, 0u);
-  ASSERT_EQ(exports.update().take_back(), &changed);
-  EXPECT_EQ(exports.update().take_back(), nullptr);
+  ASSERT_EQ(exports.updates().front()->take_back(), &changed);
+  EXPECT_EQ(exports.updates().front()->take_back(), nullptr);
   EXPECT_EQ(changed[1].path, "/data");  // the list previously in force
 }
 

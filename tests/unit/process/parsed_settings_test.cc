@@ -7,8 +7,14 @@
 #include <string>
 
 #include "controlplane/config/config.h"
+#include "dataplane/gateway/rdma_upstream/relay.h"
+#include "dataplane/gateway/tcp_clients/reverse_gateway.h"
+#include "dataplane/gateway/tcp_upstream/upstreams.h"
 #include "dataplane/process/settings.h"
+#include "dataplane/reactor/config.h"
+#include "dataplane/rpcrdma/engine.h"
 #include "dataplane/segment/segment.h"
+#include "dataplane/service/memory/memory_service.h"
 #include "dataplane/tcp/record_stream.h"
 
 namespace sluice::process {

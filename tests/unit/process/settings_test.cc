@@ -9,7 +9,13 @@
 #include <string>
 
 #include "dataplane/base/setup_error.h"
+#include "dataplane/gateway/rdma_upstream/relay.h"
+#include "dataplane/gateway/tcp_clients/reverse_gateway.h"
+#include "dataplane/gateway/tcp_upstream/upstreams.h"
 #include "dataplane/process/devices.h"
+#include "dataplane/reactor/config.h"
+#include "dataplane/rpcrdma/engine.h"
+#include "dataplane/service/memory/memory_service.h"
 #include "dataplane/tcp/record_stream.h"
 #include "pmd/loopback/fabric.h"
 #include "pmd/loopback/loopback.h"

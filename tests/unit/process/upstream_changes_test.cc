@@ -197,7 +197,7 @@ TEST_F(UpstreamChangesTest, one_changes_its_transport_and_back_while_there_is_a_
 TEST_F(UpstreamChangesTest, a_configuration_is_in_force_when_its_upstreams_are_served) {
   ExportUpdate update;
   ConfigMonitor watch(
-      segment_.layout(), update, *changes_, [](std::uint64_t) {}, config_);
+      segment_.layout(), {&update}, *changes_, [](std::uint64_t) {}, config_);
   add("second");
   config_.generation = 4;
   segment_.layout().config.write(config_);

@@ -109,12 +109,13 @@ TEST(Allocations, no_call_allocates) {
       {1, encode([&](auto& o) { o.opaque(f); })},
   };
   TestCall call;
+  call.allocate_large_room();
   for (const auto& [procedure, arguments] : calls) {
     lab.prepare(call, procedure, kRoot);
     call.start(arguments);
     const std::uint64_t before = allocations();
-    const Execution started = call.execute(lab.service());
-    call.release(lab.service());
+    const Execution started = call.execute(lab.front());
+    call.release(lab.front());
     const std::uint64_t after = allocations();
     EXPECT_EQ(started, Execution::Started);
     EXPECT_EQ(call.accepted(), rpc::AcceptStat::Success) << procedure;
@@ -130,12 +131,33 @@ TEST(Allocations, no_call_allocates) {
   lab.prepare(call, ulb::kNfs3Write, kRoot);
   call.start(head, 1 << 20);
   const std::uint64_t placed = allocations();
-  const Placement placement = call.place(lab.service());
+  const Placement placement = call.place(lab.front());
   call.pull(data);
-  call.execute(lab.service());
-  call.release(lab.service());
+  call.execute(lab.front());
+  call.release(lab.front());
   EXPECT_EQ(allocations() - placed, 0u) << "a placed WRITE";
   EXPECT_EQ(placement, Placement::Sink);
+
+  memory::FileReader reader(lab.service(), lab.service(),
+                            {.data = lab.arena_lkey(), .zeros = rdma::Lkey{12}});
+  const Bytes of_file = encode([&](auto& o) {
+    o.opaque(w);
+    o.u64(0);
+    o.u32(1000);
+  });
+  for (const std::uint32_t procedure :
+       {ulb::kNfs3GetAttr, ulb::kNfs3Read, ulb::kNfs3Read, ulb::kNfs3Commit}) {
+    lab.prepare(call, procedure, kRoot);
+    call.start(of_file);
+    const std::uint64_t before_read = allocations();
+    call.execute(reader);
+    call.release(reader);
+    reader.background(0);
+    lab.service().background(0);
+    EXPECT_EQ(allocations() - before_read, 0u) << "procedure " << procedure << " at a reader";
+    EXPECT_EQ(call.accepted(), rpc::AcceptStat::Success) << procedure;
+  }
+  EXPECT_EQ(reader.given_to_owner(), 1u) << "the first READ sets the access time";
 
   const Bytes acl = encode([&](auto& o) {
     o.opaque(w);

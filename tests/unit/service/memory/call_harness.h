@@ -23,8 +23,7 @@ class TestCall final : public Call, private CallHost {
   static constexpr std::size_t kInlineBytes = 1024;
   static constexpr std::size_t kLargeBytes = 64 << 10;
 
-  TestCall()
-      : Call(static_cast<CallHost&>(*this), storage_), inline_room_(kInlineBytes), large_room_(kLargeBytes) {
+  TestCall() : Call(static_cast<CallHost&>(*this), storage_), inline_room_(kInlineBytes) {
     peer_ = &own_peer_;
     peer_host_ = &own_peer_host_;
   }
@@ -34,6 +33,8 @@ class TestCall final : public Call, private CallHost {
   void set_peer(const PeerAddress& peer) noexcept { own_peer_ = peer; }
   void set_peer_host(const HostName& host) noexcept { own_peer_host_ = host; }
   bool memory_available = true;  ///< require_results() beyond the slot's buffer
+  /// Allocates what require_results() provides, otherwise on first use.
+  void allocate_large_room() { large_room_.resize(kLargeBytes); }
 
   /// Starts a call. The object holds views, so the arguments must stay valid until release().
   void start(std::span<const std::byte> arguments, std::uint32_t placed_bytes = 0) noexcept {
@@ -115,6 +116,7 @@ class TestCall final : public Call, private CallHost {
     EXPECT_EQ(results_.position(), 0u) << "require_results() after something was written";
     EXPECT_LE(bytes, kLargeBytes) << "more than the transport has";
     if (!memory_available || bytes > kLargeBytes) return false;
+    allocate_large_room();
     room_ = large_room_;
     results_ = xdr::Writer(room_);
     return true;

@@ -37,10 +37,10 @@ TEST_F(AccessControl, a_malformed_sys_credential_is_refused) {
   lab.prepare(call, ulb::kNfs3GetAttr, kRoot);
   call.header().credential.body = broken;
   call.start(arguments);
-  call.execute(lab.service());
+  call.execute(lab.front());
   EXPECT_TRUE(call.denied());
   EXPECT_EQ(call.auth_error(), rpc::AuthStat::BadCred);
-  call.release(lab.service());
+  call.release(lab.front());
 }
 
 TEST_F(AccessControl, none_is_anonymous) {

@@ -11,6 +11,7 @@ namespace {
 
 std::uint64_t now_ns = 1'700'000'000 * kBillion;
 std::uint32_t over_version = 0;
+bool by_reader = false;
 
 rdma::MemoryRegion map_region(std::size_t bytes, std::uint32_t lkey) {
   void* memory =
@@ -52,9 +53,13 @@ void call_over_version(std::uint32_t version) noexcept {
   over_version = version;
 }
 
+void call_by_reader() noexcept {
+  by_reader = true;
+}
+
 Lab::Lab(Options options)
     : transport_(over_version > 0 ? std::make_unique<Transport>(over_version) : nullptr),
-      arena_(map_region(options.arena_bytes, 11)),
+      arena_(map_region(options.arena_bytes + (by_reader ? 2 * memory::kLargeBytes : 0), 11)),
       zeros_(map_region(memory::kLargeBytes + 64, 12)) {
   MemoryServiceConfig config;
   config.max_files = options.max_files;
@@ -66,6 +71,9 @@ Lab::Lab(Options options)
     zeros_ = transport_->server_device().register_memory(zeros_.bytes);
   }
   service_ = std::make_unique<MemoryService>(arena_, zeros_, config, &test_clock);
+  if (by_reader)
+    reader_ = std::make_unique<memory::FileReader>(
+        *service_, *service_, memory::FileReader::Keys{.data = arena_.lkey, .zeros = zeros_.lkey});
   if (!transport_) return;
   transport_->add_service(*service_);
   transport_->add_service(service_->acl_service());
@@ -116,6 +124,10 @@ Result Lab::run(Service& service, std::uint32_t program, std::uint32_t procedure
     call.start(arguments);
     EXPECT_EQ(call.execute(service), Execution::Started);
     EXPECT_EQ(call.completions(), 1);
+    if (reader_) {  // the iteration of each reactor ends
+      service_->background(0);
+      reader_->background(0);
+    }
     outcome.stat = call.denied() ? rpc::ReplyStat::Denied : rpc::ReplyStat::Accepted;
     outcome.auth = call.auth_error();
     outcome.accept = call.accepted();
@@ -148,7 +160,7 @@ Result Lab::run(Service& service, std::uint32_t program, std::uint32_t procedure
 }
 
 Result Lab::call(std::uint32_t procedure, const Bytes& arguments, const Caller& caller) {
-  return run(*service_, ulb::kNfsProgram, procedure, arguments, caller);
+  return run(front(), ulb::kNfsProgram, procedure, arguments, caller);
 }
 Result Lab::acl_call(std::uint32_t procedure, const Bytes& arguments, const Caller& caller) {
   return run(service_->acl_service(), ulb::kNfsAclProgram, procedure, arguments, caller);

@@ -11,6 +11,7 @@
 #include <ostream>
 #include <string>
 
+#include "dataplane/service/memory/file_reader.h"
 #include "dataplane/service/memory/memory_service.h"
 #include "tests/unit/service/memory/call_harness.h"
 
@@ -106,7 +107,8 @@ Bytes pattern(std::size_t bytes, std::uint32_t seed);
 class Transport;
 
 /// A MemoryService with its memory. The default has one export without root squashing. Calls are made
-/// directly to the service, or over RPC-over-RDMA if the program was started with --over.
+/// directly to the service, or over RPC-over-RDMA if the program was started with --over, or by a reader of
+/// another reactor if it was started with --by-reader.
 class Lab {
  public:
   struct Options {
@@ -123,12 +125,32 @@ class Lab {
   Lab& operator=(const Lab&) = delete;
 
   MemoryService& service() { return *service_; }
+  /// Returns null unless the program was started with --by-reader.
+  memory::FileReader* reader() { return reader_.get(); }
+  /// Returns the service that gets the calls.
+  Service& front() {
+    if (front_ != nullptr) return *front_;
+    return reader_ ? static_cast<Service&>(*reader_) : *service_;
+  }
+  /// Sets the service that gets the calls; null for the usual one.
+  void set_front(Service* front) { front_ = front; }
+  /// Returns a counter of an export, summed over the reactors.
+  template <typename Get>
+  std::uint64_t counted(std::size_t export_id, const Get& get) const {
+    const std::uint64_t own = get(service_->statistics(export_id)).get();
+    return own + (reader_ ? get(reader_->statistics(export_id)).get() : 0);
+  }
   std::span<std::byte> arena() { return arena_.bytes; }
+  /// Returns the bytes that files can use.
+  std::uint64_t capacity() { return service_->file_system().blocks().capacity_bytes(); }
   rdma::Lkey arena_lkey() const { return arena_.lkey; }
   std::span<std::byte> zeros() { return zeros_.bytes; }
   Handle root(std::uint32_t export_id = 0);
   void settle() {
-    while (service_->background(0)) {
+    constexpr int kIterations = 4;  // a grace period takes two of each reactor
+    for (int idle = 0; idle < kIterations; ++idle) {
+      if (service_->background(0)) idle = 0;
+      if (reader_) reader_->background(0);
     }
   }
   /// Prepares a call of `caller` that is not released yet. `arguments` must stay valid.
@@ -187,11 +209,15 @@ class Lab {
   rdma::MemoryRegion arena_;
   rdma::MemoryRegion zeros_;
   std::unique_ptr<MemoryService> service_;
+  std::unique_ptr<memory::FileReader> reader_;
+  Service* front_ = nullptr;
   std::array<std::byte, 400> credential_{};
 };
 
 /// Selects the version of RPC-over-RDMA for Labs created later; zero selects direct calls to the service.
 void call_over_version(std::uint32_t version) noexcept;
+/// Lets a reader answer the calls of Labs created later, as on a reactor that does not own the files.
+void call_by_reader() noexcept;
 
 /// Returns the arguments of a WRITE up to its data, which a Read chunk contains.
 Bytes write_head(const Handle& file, std::uint64_t offset, std::uint32_t count, std::uint32_t stable = 0);

@@ -32,11 +32,11 @@ class PendingRead {
     });
     lab.prepare(call, ulb::kNfs3Read, kRoot);
     call.start(arguments_);
-    EXPECT_EQ(call.execute(lab.service()), Execution::Started);
+    EXPECT_EQ(call.execute(lab.front()), Execution::Started);
   }
   ~PendingRead() { end(); }
   Bytes data() const { return decode(ulb::kNfs3Read, call.results()).data; }
-  void end() { call.release(lab_.service()); }
+  void end() { call.release(lab_.front()); }
   TestCall call;
 
  private:
@@ -52,14 +52,14 @@ class PlacedWrite {
       : lab_(lab), arguments_(write_head(file, offset, count)) {
     lab.prepare(call, ulb::kNfs3Write, who);
     call.start(arguments_, count + surplus);
-    placement = call.place(lab.service());
+    placement = call.place(lab.front());
   }
   ~PlacedWrite() { abandon(); }
   void pull(const Bytes& data) { call.pull(data); }
   Result commit() {
-    EXPECT_EQ(call.execute(lab_.service()), Execution::Started);
+    EXPECT_EQ(call.execute(lab_.front()), Execution::Started);
     Result result = answer();
-    call.release(lab_.service());
+    call.release(lab_.front());
     return result;
   }
   Result answer() const {
@@ -71,7 +71,7 @@ class PlacedWrite {
                ? decode(ulb::kNfs3Write, call.results())
                : result;
   }
-  void abandon() { call.release(lab_.service()); }
+  void abandon() { call.release(lab_.front()); }
   TestCall call;
   Placement placement;
 

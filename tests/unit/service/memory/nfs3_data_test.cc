@@ -268,9 +268,9 @@ TEST_F(Data, V1_193_a_chunk_that_does_not_fit_its_count_is_garbage) {
     const Bytes arguments = write_head(f, 0, 10);
     lab.prepare(call, ulb::kNfs3Write, kRoot);
     call.start(arguments, placed);
-    EXPECT_EQ(call.place(lab.service()), Placement::Reply) << placed;
+    EXPECT_EQ(call.place(lab.front()), Placement::Reply) << placed;
     EXPECT_EQ(call.accepted(), rpc::AcceptStat::GarbageArgs);
-    call.release(lab.service());
+    call.release(lab.front());
   }
   EXPECT_EQ(size(f), 0u);
 }
@@ -302,8 +302,8 @@ TEST_F(Data, symlink_paths_that_come_by_chunk_are_assembled) {
   });
   lab.prepare(call, ulb::kNfs3SymLink, kRoot);
   call.start(arguments, 5);
-  EXPECT_EQ(call.place(lab.service()), Placement::Assemble);
-  call.release(lab.service());
+  EXPECT_EQ(call.place(lab.front()), Placement::Assemble);
+  call.release(lab.front());
 }
 
 }  // namespace

@@ -95,12 +95,12 @@ TEST_F(Directory, waits_for_reply_memory_without_side_effects) {
   lab.prepare(call, ulb::kNfs3ReadDir, kRoot);
   call.memory_available = false;
   call.start(arguments);
-  EXPECT_EQ(call.execute(lab.service()), Execution::NeedsMemory);
+  EXPECT_EQ(call.execute(lab.front()), Execution::NeedsMemory);
   EXPECT_EQ(call.completions(), 0);
   call.memory_available = true;
-  EXPECT_EQ(call.execute(lab.service()), Execution::Started);
+  EXPECT_EQ(call.execute(lab.front()), Execution::Started);
   EXPECT_EQ(decode(ulb::kNfs3ReadDir, call.results()).entries.size(), 102u);
-  call.release(lab.service());
+  call.release(lab.front());
 }
 
 TEST_F(Directory, small_counts_do_not_ask_for_a_large_reply) {
@@ -114,8 +114,8 @@ TEST_F(Directory, small_counts_do_not_ask_for_a_large_reply) {
   lab.prepare(call, ulb::kNfs3ReadDir, kRoot);
   call.memory_available = false;
   call.start(arguments);
-  EXPECT_EQ(call.execute(lab.service()), Execution::Started);
-  call.release(lab.service());
+  EXPECT_EQ(call.execute(lab.front()), Execution::Started);
+  call.release(lab.front());
 }
 
 TEST_F(Directory, readdirplus_tells_attributes_and_handles) {

@@ -61,10 +61,10 @@ TEST(FileHandles, random_bytes_are_no_arguments) {
     TestCall call;
     lab.prepare(call, static_cast<std::uint32_t>(random() % 24), kAlice);
     call.start(arguments);
-    call.execute(lab.service());
+    call.execute(lab.front());
     ASSERT_EQ(call.completions(), 1);
     answered += call.accepted() == rpc::AcceptStat::Success ? 1 : 0;
-    call.release(lab.service());
+    call.release(lab.front());
   }
   EXPECT_GT(answered, 1000) << "too few arguments decoded for a useful test";
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Main program of the NFSv3 tests. Calls are made directly, or with --over=v1 or --over=v2 over that version
-// of RPC-over-RDMA.
+// Main program of the NFSv3 tests. Calls are made directly to the owner of the files, or with --over=v1 or
+// --over=v2 over that version of RPC-over-RDMA, or with --by-reader to a reader in another reactor.
 #include <cstdio>
 #include <string_view>
 
@@ -15,8 +15,11 @@ int main(int argc, char** argv) {
       sluice::service::test::call_over_version(1);
     } else if (argument == "--over=v2") {
       sluice::service::test::call_over_version(2);
+    } else if (argument == "--by-reader") {
+      sluice::service::test::call_by_reader();
     } else {
-      std::fprintf(stderr, "Unknown argument '%s': there are --over=v1 and --over=v2.\n", argv[i]);
+      std::fprintf(stderr, "Unknown argument '%s': there are --over=v1, --over=v2 and --by-reader.\n",
+                   argv[i]);
       return 2;
     }
   }

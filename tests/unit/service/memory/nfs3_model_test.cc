@@ -195,14 +195,14 @@ class Model {
     TestCall call;
     lab_.prepare(call, ulb::kNfs3Write, kRoot);
     call.start(head, count);
-    ASSERT_EQ(call.place(lab_.service()), Placement::Sink);
+    ASSERT_EQ(call.place(lab_.front()), Placement::Sink);
     // An abandoned WRITE may have changed the file already, so it writes the present contents of the file.
     ++depth_;
     if (!give_up) {
       for (auto i = random_() % 4; i > 0; --i) step();
       call.pull(data);
       for (auto i = random_() % 4; i > 0; --i) step_elsewhere(f);
-      call.execute(lab_.service());
+      call.execute(lab_.front());
       const Status status = decode(ulb::kNfs3Write, call.results()).status;
       if (nodes_[f].links == 0) {
         EXPECT_EQ(status, Status::Stale);
@@ -217,7 +217,7 @@ class Model {
       call.pull(same);  // bytes beyond the end of the file must never become visible
     }
     --depth_;
-    call.release(lab_.service());
+    call.release(lab_.front());
   }
 
   /// Performs a step after data was pulled. It must not change the bytes of that file, because the model does
@@ -281,7 +281,7 @@ TEST_P(Nfs3Model, random_operations_agree_with_containers) {
   lab.settle();
   const Result stat = lab.fsstat(lab.root());
   EXPECT_EQ(stat.numbers[1], stat.numbers[0]) << "blocks are missing";
-  EXPECT_EQ(lab.service().file_system().free_bytes(), 512u << 20) << "free memory is not what there is";
+  EXPECT_EQ(lab.service().file_system().free_bytes(), lab.capacity()) << "free memory is not what there is";
   EXPECT_EQ(stat.numbers[4], 29999u) << "inodes are missing";
   EXPECT_EQ(lab.service().file_system().use(0).used_bytes, 0u);
   EXPECT_TRUE(std::all_of(lab.arena().begin(), lab.arena().begin() + (64 << 20), [](std::byte b) {

@@ -197,7 +197,7 @@ TEST_F(Nfs3, fsstat_follows_use) {
   const Result before = lab.fsstat(root);
   ASSERT_TRUE(before.ok());
   const std::uint64_t total = before.numbers[0];
-  EXPECT_EQ(total, 64u << 20);
+  EXPECT_EQ(total, lab.capacity());
   EXPECT_EQ(before.numbers[1], total);
   EXPECT_EQ(before.numbers[3], 30000u);
   EXPECT_EQ(before.numbers[4], 29999u) << "the root is one";
@@ -351,12 +351,23 @@ TEST_F(Nfs3, statistics_count_calls_and_errors_by_procedure_and_export) {
   two.lookup(two.root(1), "none");
   two.getattr(bytes_of("bad"));
   two.getacl(two.root(1), 1);
-  EXPECT_EQ(two.service().statistics(0).calls, 1u);
-  EXPECT_EQ(two.service().statistics(1).calls, 3u);
-  EXPECT_EQ(two.service().statistics(1).errors, 1u);
-  EXPECT_EQ(two.service().statistics(1).procedures[ulb::kNfs3Lookup].errors, 1u);
-  EXPECT_EQ(two.service().statistics(1).procedures[ulb::kNfs3GetAttr].calls, 1u);
-  EXPECT_EQ(two.service().statistics(service::memory::kNoExport).errors, 1u) << "a handle of no export";
+  using Statistics = memory::ExportStatistics;
+  const auto calls = [](const Statistics& s) -> auto& {
+    return s.calls;
+  };
+  const auto errors = [](const Statistics& s) -> auto& {
+    return s.errors;
+  };
+  EXPECT_EQ(two.counted(0, calls), 1u);
+  EXPECT_EQ(two.counted(1, calls), 3u);
+  EXPECT_EQ(two.counted(1, errors), 1u);
+  EXPECT_EQ(two.counted(
+                1, [](const Statistics& s) -> auto& { return s.procedures[ulb::kNfs3Lookup].errors; }),
+            1u);
+  EXPECT_EQ(two.counted(
+                1, [](const Statistics& s) -> auto& { return s.procedures[ulb::kNfs3GetAttr].calls; }),
+            1u);
+  EXPECT_EQ(two.counted(memory::kNoExport, errors), 1u) << "a handle of no export";
 }
 
 }  // namespace

@@ -23,10 +23,10 @@ class Nfs3Repeated : public Nfs3 {
     lab.prepare(call, procedure, caller);
     call.header().xid = static_cast<rpc::Xid>(xid);
     call.start(room);
-    EXPECT_EQ(call.execute(lab.service()), Execution::Started);
+    EXPECT_EQ(call.execute(lab.front()), Execution::Started);
     EXPECT_EQ(call.completions(), 1);
     const Bytes results = call.results();
-    call.release(lab.service());
+    call.release(lab.front());
     return results;
   }
   static Caller caller(std::uint8_t last) {
@@ -52,7 +52,7 @@ TEST_F(Nfs3Repeated, a_removal_and_a_creation_that_come_again_get_their_first_an
   const Bytes removed = results_of(700, kRemove, "f");
   EXPECT_EQ(status_of(removed), 0u);
   EXPECT_EQ(results_of(700, kRemove, "f"), removed);
-  EXPECT_EQ(lab.service().statistics(service::memory::kNoExport).repeated, 1u);
+  EXPECT_EQ(lab.service().statistics(service::memory::kNoExport).repeated.get(), 1u);
   const Bytes made = results_of(701, kMkDir, "d");
   EXPECT_EQ(status_of(made), 0u);
   EXPECT_EQ(results_of(701, kMkDir, "d"), made);

@@ -97,9 +97,13 @@ TEST_F(Data, background_work_comes_in_bounded_slices) {
   for (std::uint64_t at = 0; at < 200; ++at) ASSERT_TRUE(big.write(g, at << 20, pattern(1 << 20, 1)).ok());
   ASSERT_TRUE(big.remove(big.root(), "g").ok());
   std::uint64_t slices = 1;
-  while (big.service().background(0)) ++slices;
-  EXPECT_GE(slices, 3200u) << "one block of 64 KiB at a time";
-  EXPECT_EQ(big.fsstat(big.root()).numbers[1], 256u << 20);
+  if (big.reader() != nullptr) {
+    big.settle();
+  } else {
+    while (big.service().background(0)) ++slices;
+    EXPECT_GE(slices, 3200u) << "one block of 64 KiB at a time";
+  }
+  EXPECT_EQ(big.fsstat(big.root()).numbers[1], big.capacity());
 }
 
 TEST_F(Data, cutting_a_file_of_several_map_pages) {
@@ -122,7 +126,7 @@ TEST_F(Data, cutting_a_file_of_several_map_pages) {
   ASSERT_TRUE(big.setattr(g, {.size = 0}).ok());
   EXPECT_EQ(big.getattr(g).attr->used, 0u);
   big.settle();
-  EXPECT_EQ(big.fsstat(big.root()).numbers[1], 300u << 20);
+  EXPECT_EQ(big.fsstat(big.root()).numbers[1], big.capacity());
 }
 
 TEST_F(Data, set_id_bits_go_when_another_than_root_changes_the_file) {

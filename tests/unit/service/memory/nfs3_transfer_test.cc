@@ -20,8 +20,10 @@ TEST_F(Data, a_read_keeps_its_bytes_while_the_file_goes_and_its_memory_is_wanted
   std::uint64_t written = 0;
   while (tight.write(h, written, pattern(kLargeBytes, 2)).ok()) written += kLargeBytes;
   EXPECT_EQ(read.data(), data);
-  EXPECT_EQ(tight.write(h, written, pattern(kLargeBytes, 2)).status, Status::NoSpc);
+  EXPECT_EQ(tight.write(h, written, pattern(kLargeBytes, 2)).status,
+            tight.reader() != nullptr ? Status::Jukebox : Status::NoSpc);
   read.end();
+  tight.settle();
   EXPECT_TRUE(tight.write(h, written, pattern(kLargeBytes, 2)).ok()) << "the blocks are free now";
 }
 
@@ -236,8 +238,10 @@ TEST_F(Data, truncation_waits_with_jukebox_when_there_is_no_other_block) {
   ASSERT_TRUE(tight.write(g, 0, pattern(2 * kLargeBytes, 1)).ok());
   {
     PendingRead read(tight, g, 0, 10);
-    EXPECT_EQ(tight.setattr(g, {.size = 100}).status, Status::Jukebox);
-    EXPECT_EQ(tight.getattr(g).attr->size, 2 * kLargeBytes);
+    if (tight.reader() == nullptr) {  // otherwise the reserved block replaces the one that is read
+      EXPECT_EQ(tight.setattr(g, {.size = 100}).status, Status::Jukebox);
+      EXPECT_EQ(tight.getattr(g).attr->size, 2 * kLargeBytes);
+    }
   }
   EXPECT_TRUE(tight.setattr(g, {.size = 100}).ok());
 }

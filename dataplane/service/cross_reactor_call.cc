@@ -10,107 +10,174 @@ namespace sluice::service {
 
 // --- Caller
 
-void RemoteCall::reset(CrossReactorCall& rings, ShareAccount& account) noexcept {
-  rings_ = &rings;
+void RemoteCall::reset(ShareAccount& account) noexcept {
   account_ = &account;
-  has_state_ = false;
-  piece_count_ = item_count_ = 0;
+  first_ = true;
 }
 
-void RemoteCall::ask(Call& call, Service& service, Step step) noexcept {
-  SLUICE_INVARIANT_DEBUG(rings_ != nullptr && account_ != nullptr, handover_ticket);
+void RemoteCall::ask(Call& call, Service& service, RemoteStep step) noexcept {
+  SLUICE_INVARIANT_DEBUG(account_ != nullptr && (first_ || call_ == &call), handover_ticket);
   call_ = &call;
-  service_ = &service;
-  step_ = step;
-  answer_ = Answer::None;
-  wanted_bytes_ = 0;
-  auth_error_ = rpc::AuthStat::Ok;
-  copy_request_of(call);
-  own_peer_ = call.peer();
-  own_peer_host_ = call.peer_host();
+  const std::span<const std::byte> arguments = call.arguments();
+  request_ = {.service = &service,
+              .message = call.message().data(),
+              .arguments = arguments.data(),
+              .message_bytes = static_cast<std::uint32_t>(call.message().size()),
+              .argument_bytes = static_cast<std::uint32_t>(arguments.size()),
+              .offered_results = call.offered_results(),
+              .placed_bytes = call.placed_bytes(),
+              .step = step,
+              .first = first_,
+              .has_host = !call.peer_host().empty()};
+  set_results_room_of(call);
+  if (!std::exchange(first_, false)) return;
+  const rpc::CallHeader& header = call.header();
+  header_line_ = {.credential = header.credential.body.data(),
+                  .verifier = header.verifier.body.data(),
+                  .credential_flavor = header.credential.flavor,
+                  .verifier_flavor = header.verifier.flavor,
+                  .credential_bytes = static_cast<std::uint16_t>(header.credential.body.size()),
+                  .verifier_bytes = static_cast<std::uint16_t>(header.verifier.body.size()),
+                  .xid = header.xid,
+                  .program = header.program,
+                  .version = header.version,
+                  .procedure = header.procedure,
+                  .peer = call.peer()};
+  if (request_.has_host) host_ = call.peer_host();
+}
+
+/// Offers the room that the caller's call has for results, in which nothing is written yet.
+void RemoteCall::set_results_room_of(const Call& call) noexcept {
+  const RoomForResults room = room_of(call);
+  request_.results = room.room.data();
+  request_.results_bytes = static_cast<std::uint32_t>(room.room.size());
+  request_.results_offset = room.offset;
 }
 
 void RemoteCall::ask_release() noexcept {
   SLUICE_INVARIANT_DEBUG(call_ != nullptr, handover_ticket);
   call_ = nullptr;
-  step_ = Step::Release;
-  answer_ = Answer::None;
+  request_.step = RemoteStep::Release;
 }
 
 void RemoteCall::ask_again() noexcept {
-  answer_ = Answer::None;
-  copy_results_room_of(*call_);
+  set_results_room_of(*call_);
 }
 
 template <typename Translate>
-void RemoteCall::give_back(const Translate& lkey_of) noexcept {
-  SLUICE_INVARIANT_DEBUG(call_ != nullptr && answer_ != Answer::Released, handover_ticket);
-  Call& call = *call_;
-  copy_pieces_to(call, lkey_of);
-  switch (answer_) {
-    case Answer::Completed:
-      copy_results_to(call);
-      if (auth_error_ != rpc::AuthStat::Ok) return call.deny(auth_error_);
-      return call.complete(stat_);
-    case Answer::Placed:
-      return call.placed(placement_);
-    case Answer::NeedsMemory:
-      if (!call.require_results(wanted_bytes_)) return call.await_memory();
-      ask_again();
-      return rings_->to_owner(*this);
-    case Answer::None:
-    case Answer::Released:
-      return;
+RemoteResult RemoteCall::give_back(const Translate& lkey_of) noexcept {
+  SLUICE_INVARIANT_DEBUG(call_ != nullptr && result_.answer != RemoteAnswer::Released, handover_ticket);
+  copy_pieces_to(*call_, result_.first_pieces, result_.pieces, result_.items, lkey_of);
+  if (result_.answer == RemoteAnswer::Completed) {
+    // A whole reply begins before the room for results.
+    const std::uint32_t ahead = request_.results_offset - result_.results_offset;
+    xdr::Writer results({request_.results - ahead, std::size_t{request_.results_bytes} + ahead});
+    results.rewind(result_.results_bytes);
+    if (result_.results_failed) results.fail();
+    set_results(*call_, results, result_.results_offset);
   }
+  return result_;
 }
 
 // --- Owner
 
+/// Takes over what the caller says about this step.
+void RemoteCall::read_request() noexcept {
+  own_answer_ = RemoteAnswer::None;
+  auth_error_ = rpc::AuthStat::Ok;
+  message_ = {request_.message, request_.message_bytes};
+  arguments_ = {request_.arguments, request_.argument_bytes};
+  offered_results_ = request_.offered_results;
+  placed_bytes_ = request_.placed_bytes;
+  results_ = xdr::Writer({request_.results, request_.results_bytes});
+  results_offset_ = request_.results_offset;
+  if (!request_.first) return;
+  has_state_ = false;
+  piece_count_ = item_count_ = 0;
+  const RemoteHeader& header = header_line_;
+  header_ = {.xid = header.xid,
+             .program = header.program,
+             .version = header.version,
+             .procedure = header.procedure,
+             .credential = {header.credential_flavor, {header.credential, header.credential_bytes}},
+             .verifier = {header.verifier_flavor, {header.verifier, header.verifier_bytes}}};
+  own_peer_ = header.peer;
+  if (request_.has_host)
+    own_peer_host_ = host_;
+  else if (!own_peer_host_.empty())
+    own_peer_host_ = {};
+}
+
 /// Records the first answer, which may arrive within serve() or later from the service.
-void RemoteCall::set_answer(Answer answer) noexcept {
-  if (answer_ != Answer::None) return;
-  answer_ = answer;
-  if (!serving_) rings_->to_caller(*this);
+void RemoteCall::set_answer(RemoteAnswer answer) noexcept {
+  if (own_answer_ != RemoteAnswer::None) return;
+  own_answer_ = answer;
+  if (!serving_) send_answer();
+}
+
+void RemoteCall::send_answer() noexcept {
+  SLUICE_INVARIANT_DEBUG(results_offset_ <= request_.results_offset, buffer_bounds);
+  result_.answer = own_answer_;
+  result_.results_bytes = static_cast<std::uint32_t>(results_.position());
+  result_.results_failed = !results_.ok();
+  result_.results_offset = results_offset_;
+  result_.auth_error = static_cast<std::uint16_t>(auth_error_);
+  // Without items a complete reply has no pieces. Those of a sink are no longer needed.
+  const bool named = own_answer_ != RemoteAnswer::Completed || item_count_ > 0;
+  result_.pieces = static_cast<std::uint8_t>(named ? piece_count_ : 0);
+  result_.items = static_cast<std::uint8_t>(item_count_);
+  for (std::size_t i = 0; i < smaller_of<std::size_t>(result_.pieces, RemoteResult::kPieces); ++i)
+    result_.first_pieces[i] = own_storage_.pieces[i];
+  rings_->to_caller(*this);
 }
 
 void RemoteCall::on_complete(Call&, rpc::AcceptStat stat) noexcept {
-  if (answer_ == Answer::None) stat_ = stat;
-  set_answer(Answer::Completed);
+  if (own_answer_ == RemoteAnswer::None) result_.stat = stat;
+  set_answer(RemoteAnswer::Completed);
 }
 
 /// The caller provides the room. The call is answered with NeedsMemory and executed again when it has room.
 bool RemoteCall::on_grow_results(Call&, std::size_t bytes) noexcept {
-  wanted_bytes_ = bytes;
+  result_.wanted_bytes = bytes;
   return false;
 }
 
 void RemoteCall::on_placed(Call&, Placement placement) noexcept {
-  if (answer_ == Answer::None) placement_ = placement;
-  set_answer(Answer::Placed);
+  if (own_answer_ == RemoteAnswer::None) result_.placement = placement;
+  set_answer(RemoteAnswer::Placed);
 }
 
 void RemoteCall::on_await_memory(Call&) noexcept {
-  set_answer(Answer::NeedsMemory);
+  set_answer(RemoteAnswer::NeedsMemory);
 }
 
 void RemoteCall::serve() noexcept {
-  SLUICE_INVARIANT_DEBUG(!serving_ && answer_ == Answer::None, handover_ticket);
+  SLUICE_INVARIANT_DEBUG(!serving_ && rings_ != nullptr, handover_ticket);
+  const RemoteStep step = request_.step;
+  Service& service = *request_.service;
+  if (step != RemoteStep::Release) read_request();
+  result_.released = false;
   serving_ = true;
-  switch (step_) {
-    case Step::Place:
-      if (const Placement placement = service_->place(*this); placement != Placement::Later)
+  switch (step) {
+    case RemoteStep::Place:
+      if (const Placement placement = service.place(*this); placement != Placement::Later)
         on_placed(*this, placement);
       break;
-    case Step::Execute:
-      if (service_->execute(*this) == Execution::NeedsMemory) set_answer(Answer::NeedsMemory);
+    case RemoteStep::Execute:
+      if (service.execute(*this) == Execution::NeedsMemory) set_answer(RemoteAnswer::NeedsMemory);
       break;
-    case Step::Release:
-      service_->release(*this);
-      set_answer(Answer::Released);
+    case RemoteStep::Release:
+      service.release(*this);
+      own_answer_ = RemoteAnswer::Released;
       break;
   }
   serving_ = false;
-  if (answer_ != Answer::None) rings_->to_caller(*this);
+  // A reply without items does not use the service's memory, so the release need not cross.
+  if (own_answer_ == RemoteAnswer::Completed && item_count_ == 0) {
+    service.release(*this);
+    result_.released = true;
+  }
+  if (own_answer_ != RemoteAnswer::None) send_answer();
 }
 
 // --- The rings
@@ -138,7 +205,10 @@ CrossReactorCall::CrossReactorCall(std::vector<KeyPair> keys, std::uint32_t clie
       shares_(clients) {
   for (std::uint32_t i = 0; i < clients; ++i) shares_[i].rings = this;
   free_.reserve(kMaxRemoteCalls);
-  for (std::uint32_t i = kMaxRemoteCalls; i-- > 0;) free_.push_back(&calls_[i]);
+  for (std::uint32_t i = kMaxRemoteCalls; i-- > 0;) {
+    calls_[i].set_rings(*this);
+    free_.push_back(&calls_[i]);
+  }
 }
 
 void CrossReactorCall::release(RemoteCall& remote) noexcept {
@@ -170,14 +240,34 @@ bool CrossReactorCall::collect() noexcept {
 }
 
 void CrossReactorCall::resume(RemoteCall& remote) noexcept {
-  if (!SLUICE_INVARIANT(remote.answer() != RemoteCall::Answer::None, handover_ticket)) return;
-  if (remote.answer() == RemoteCall::Answer::Released) return release(remote);
-  remote.give_back([this](rdma::Lkey key) { return callers_key(key); });
+  if (!SLUICE_INVARIANT(remote.answer() != RemoteAnswer::None, handover_ticket)) return;
+  if (remote.answer() == RemoteAnswer::Released) return release(remote);
+  Call& call = remote.callers_call();
+  const RemoteResult result = remote.give_back([this](rdma::Lkey key) { return callers_key(key); });
+  switch (result.answer) {
+    case RemoteAnswer::Completed:
+      if (result.released) {
+        call.state<CallTicket>().remote = nullptr;
+        release(remote);
+      }
+      if (const auto denied = static_cast<rpc::AuthStat>(result.auth_error); denied != rpc::AuthStat::Ok)
+        return call.deny(denied);
+      return call.complete(result.stat);
+    case RemoteAnswer::Placed:
+      return call.placed(result.placement);
+    case RemoteAnswer::NeedsMemory:
+      if (!call.require_results(result.wanted_bytes)) return call.await_memory();
+      remote.ask_again();
+      return to_owner(remote);
+    case RemoteAnswer::None:
+    case RemoteAnswer::Released:
+      return;
+  }
 }
 
 // --- Shares of the caller's clients
 
-void CrossReactorCall::submit(Call& call, Service& service, RemoteCall::Step step) noexcept {
+void CrossReactorCall::submit(Call& call, Service& service, RemoteStep step) noexcept {
   auto& ticket = call.state<CallTicket>();
   ticket.call = &call;
   ticket.service = &service;
@@ -196,7 +286,7 @@ void CrossReactorCall::send(CallTicket& ticket, ClientShare& share) noexcept {
     SLUICE_INVARIANT_DEBUG(!free_.empty(), pool_balance);
     ticket.remote = free_.back();
     free_.pop_back();
-    ticket.remote->reset(*this, share.account);
+    ticket.remote->reset(share.account);
   }
   ticket.remote->ask(*ticket.call, *ticket.service, ticket.step);
   to_owner(*ticket.remote);
@@ -255,12 +345,12 @@ void CrossReactorCall::client_gone(const Client& client) noexcept {
 }
 
 Placement RemoteService::place(Call& call) noexcept {
-  rings_.submit(call, real_, RemoteCall::Step::Place);
+  rings_.submit(call, real_, RemoteStep::Place);
   return Placement::Later;
 }
 
 Execution RemoteService::execute(Call& call) noexcept {
-  rings_.submit(call, real_, RemoteCall::Step::Execute);
+  rings_.submit(call, real_, RemoteStep::Execute);
   return Execution::Started;
 }
 

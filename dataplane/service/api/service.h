@@ -5,11 +5,13 @@
 // Threads: a service and its calls belong to one reactor. Everything here is called on that reactor and is
 // part of the message path: no allocation, no lock, no system call, no exception, bounded work.
 //
-// A service is called in this order: place() only if one eligible argument came as a Read chunk: returns the
-// destination of its bytes execute() all arguments are complete; the service writes the results and completes
-// the call, now or later, by Call::complete() release() exactly once if either function was called: the reply
-// has been sent, or the connection is closed. Memory of a sink or a result item must stay unchanged until
-// then.
+// A service is called in this order:
+//   place()    only if one eligible argument came as a Read chunk; returns the destination of its bytes
+//   execute()  all arguments are complete; the service writes the results and completes the call, now or
+//              later, by Call::complete()
+//   release()  exactly once if either function was called: the reply has been sent, the connection is closed,
+//              or the call of another reactor is complete and its reply has no items
+// Memory of a sink or a result item must stay unchanged until release().
 #pragma once
 
 #include <array>
@@ -265,33 +267,34 @@ class Call {
     return {storage_->items.data(), item_count_};
   }
 
-  // Functions for a copy of another call; see dataplane/service/cross_reactor_call.h.
-  /// Copies the request and the room for results from `original`. The peer is set separately.
-  void copy_request_of(const Call& original) noexcept {
-    header_ = original.header_;
-    offered_results_ = original.offered_results_;
-    message_ = original.message_;
-    arguments_ = original.arguments_;
-    placed_bytes_ = original.placed_bytes_;
-    copy_results_room_of(original);
+  // Functions for a call that represents another reactor's; see dataplane/service/cross_reactor_call.h.
+  /// Room for results in which nothing is written yet.
+  struct RoomForResults {
+    std::span<std::byte> room;
+    std::uint32_t offset;
+  };
+  static RoomForResults room_of(const Call& call) noexcept {
+    const std::span<std::byte> written = call.results_.written();
+    return {{written.data(), call.results_.remaining()}, call.results_offset_};
   }
-  void copy_results_room_of(const Call& original) noexcept {
-    results_ = original.results_;
-    results_offset_ = original.results_offset_;
+  /// Sets the results of `call`, which were written into its room.
+  static void set_results(Call& call, const xdr::Writer& results, std::uint32_t offset) noexcept {
+    call.results_ = results;
+    call.results_offset_ = offset;
   }
-  /// Copies the pieces and items that the service has named to `original`; `lkey_of` translates their lkeys.
+  /// Copies the pieces and items that the service has named to `original`, the first pieces from `first`;
+  /// `lkey_of` translates their lkeys.
   template <typename Translate>
-  void copy_pieces_to(Call& original, const Translate& lkey_of) const noexcept {
-    for (std::uint16_t i = 0; i < piece_count_; ++i) {
-      original.storage_->pieces[i] = storage_->pieces[i];
-      original.storage_->pieces[i].lkey = lkey_of(storage_->pieces[i].lkey);
+  void copy_pieces_to(Call& original, std::span<const rdma::Sge> first, std::uint16_t pieces,
+                      std::uint16_t items, const Translate& lkey_of) const noexcept {
+    for (std::uint16_t i = 0; i < pieces; ++i) {
+      original.storage_->pieces[i] = i < first.size() ? first[i] : storage_->pieces[i];
+      original.storage_->pieces[i].lkey = lkey_of(original.storage_->pieces[i].lkey);
     }
-    original.piece_count_ = piece_count_;
-    for (std::uint16_t i = 0; i < item_count_; ++i) original.storage_->items[i] = storage_->items[i];
-    original.item_count_ = item_count_;
+    original.piece_count_ = pieces;
+    for (std::uint16_t i = 0; i < items; ++i) original.storage_->items[i] = storage_->items[i];
+    original.item_count_ = items;
   }
-  /// Copies the results that the service has written to `original`.
-  void copy_results_to(Call& original) const noexcept { original.copy_results_room_of(*this); }
 
   // Members that few services use come first. The members that every call writes follow in few cache lines,
   // next to the members of the host.

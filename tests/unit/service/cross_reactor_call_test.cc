@@ -325,6 +325,97 @@ TEST(CrossReactorCall, a_service_that_decides_later_is_heard_at_each_step) {
   exchange();
 }
 
+/// Names `pieces` pieces of a sink, and returns results without items. It counts its releases.
+class PlainService final : public Service {
+ public:
+  const service::Binding& binding() const noexcept override { return binding_; }
+  Placement place(Call& call) noexcept override {
+    for (std::uint32_t i = 0; i < pieces; ++i) call.add_sink_piece({sink_.data() + i, i + 1, kOwnersKey});
+    return Placement::Sink;
+  }
+  Execution execute(Call& call) noexcept override {
+    for (std::uint32_t i = 0; i < words; ++i) call.results().u32(i);
+    call.complete(rpc::AcceptStat::Success);
+    return Execution::Started;
+  }
+  void release(Call&) noexcept override { ++released; }
+  std::uint32_t pieces = 1;
+  std::uint32_t words = 1;
+  int released = 0;
+  const std::byte* sink() const { return sink_.data(); }
+
+ private:
+  service::Binding binding_{};
+  std::array<std::byte, 64> sink_{};
+};
+
+struct PlainSite {
+  PlainService service;
+  CrossReactorCall rings{{{kOwnersKey, kCallersKey}}, 1};
+  RemoteService remote{rings, service};
+  TransportCall call;
+};
+
+TEST(CrossReactorCall, a_call_whose_reply_has_no_items_is_released_with_its_answer) {
+  PlainSite site;
+  site.call.start(1, 2, 30);
+  site.remote.place(site.call);
+  site.rings.serve();
+  site.rings.collect();
+  EXPECT_EQ(site.service.released, 0) << "the data is not there yet";
+  site.remote.execute(site.call);
+  site.rings.serve();
+  EXPECT_EQ(site.service.released, 1);
+  site.rings.collect();
+  EXPECT_TRUE(site.call.done);
+  EXPECT_TRUE(site.rings.balanced()) << "the ticket is back before the reply is sent";
+  site.remote.release(site.call);
+  EXPECT_FALSE(site.rings.serve());
+  EXPECT_EQ(site.service.released, 1);
+}
+
+TEST(CrossReactorCall, a_call_that_ends_between_its_steps_is_released_once) {
+  PlainSite site;
+  site.call.start(1, 2, 30);
+  site.remote.place(site.call);
+  site.rings.serve();
+  site.rings.collect();
+  site.remote.release(site.call);
+  site.rings.serve();
+  site.rings.collect();
+  EXPECT_EQ(site.service.released, 1);
+  EXPECT_TRUE(site.rings.balanced());
+}
+
+TEST(CrossReactorCall, every_piece_of_a_sink_crosses) {
+  PlainSite site;
+  site.service.pieces = 5;
+  site.call.start(1, 2, 30);
+  site.remote.place(site.call);
+  site.rings.serve();
+  site.rings.collect();
+  ASSERT_EQ(site.call.pieces().size(), 5u);
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(site.call.piece(i).address, site.service.sink() + i);
+    EXPECT_EQ(site.call.piece(i).length, i + 1);
+    EXPECT_EQ(site.call.piece(i).lkey, kCallersKey);
+  }
+}
+
+TEST(CrossReactorCall, results_that_do_not_fit_have_failed) {
+  PlainSite site;
+  for (const std::uint32_t words : {16u, 17u}) {
+    site.service.words = words;
+    site.call.start(1, 2);
+    site.remote.execute(site.call);
+    site.rings.serve();
+    site.rings.collect();
+    EXPECT_TRUE(site.call.done);
+    EXPECT_EQ(site.call.results().ok(), words == 16);
+    EXPECT_EQ(site.call.results().position(), 64u);
+  }
+}
+
 /// Both reactors in one thread, and two clients.
 struct SharedTickets {
   static constexpr std::uint32_t kMost = kMaxRemoteCalls / 4;

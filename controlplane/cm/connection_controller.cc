@@ -125,6 +125,7 @@ void ConnectionController::on_missed(std::uint32_t reactor, std::uint32_t, const
 bool ConnectionController::poll(std::uint64_t now_ns) {
   static_cast<void>(SLUICE_INVARIANT(owner_.is_caller(), object_owner));
   now_ns_ = now_ns;
+  managed_->measure_reactors(now_ns);
   bool any = managed_->poll(now_ns);
   for (std::uint32_t reactor = 0; reactor < config_.block.reactors; ++reactor) {
     segment::Event event;

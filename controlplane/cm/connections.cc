@@ -81,13 +81,53 @@ void Connections::forget_unmade(std::uint64_t now_ns) {
   }
 }
 
-std::uint32_t Connections::least_loaded(std::uint32_t among) const {
+namespace {
+
+/// Returns whether a counter of reactors is time in polls that found work.
+constexpr bool is_busy_time(std::string_view counter) {
+  return counter == "device_ns" || counter == "calls_ns" || counter == "services_ns" ||
+         counter == "upstreams_ns";
+}
+
+constexpr int busy_times() {
+  int count = 0;
+  for (const segment::CounterInfo& counter : segment::kReactorCounters)
+    count += is_busy_time(counter.name) ? 1 : 0;
+  return count;
+}
+static_assert(busy_times() == 4, "each name is that of a counter");
+
+}  // namespace
+
+std::uint32_t Connections::place(std::uint32_t among) {
+  std::uint64_t all = 0;
+  for (std::uint32_t reactor = 0; reactor < context_.block.reactors; ++reactor) all += known_.load(reactor);
   std::uint32_t best = segment::kMaxReactors;
-  for (std::uint32_t reactor = 0; reactor < context_.block.reactors; ++reactor)
-    if ((among >> reactor & 1) != 0 &&
-        (best == segment::kMaxReactors || known_.load(reactor) < known_.load(best)))
-      best = reactor;
+  double least = 0;
+  for (std::uint32_t reactor = 0; reactor < context_.block.reactors; ++reactor) {
+    if ((among >> reactor & 1) == 0) continue;
+    const std::uint32_t count = known_.load(reactor);
+    const bool full = count >= context_.block.max_connections;
+    const double expected = loads_.expected(reactor, count, all) + (full ? segment::kMaxReactors : 0);
+    if (best != segment::kMaxReactors && expected >= least) continue;
+    best = reactor;
+    least = expected;
+  }
+  if (best != segment::kMaxReactors) loads_.placed(best);
   return best;
+}
+
+void Connections::measure_reactors(std::uint64_t now_ns) {
+  if (!loads_.is_due(now_ns)) return;
+  ReactorLoads::PerReactor busy_ns{};
+  std::uint64_t all = 0;
+  for (std::uint32_t reactor = 0; reactor < context_.block.reactors; ++reactor) {
+    for (std::size_t i = 0; i < segment::kReactorCounterCount; ++i)
+      if (is_busy_time(segment::kReactorCounters[i].name))
+        busy_ns[reactor] += context_.layout.reactors[reactor].counters[i].load(std::memory_order_relaxed);
+    all += known_.load(reactor);
+  }
+  loads_.measure(now_ns, busy_ns, all);
 }
 
 std::array<std::byte, rpcrdma::kPrivateDataBytes> own_private_data(const segment::ConfigBlock& block) {

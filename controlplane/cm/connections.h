@@ -18,6 +18,7 @@
 
 #include "controlplane/cm/connection_monitor.h"
 #include "controlplane/cm/connection_state.h"
+#include "controlplane/cm/reactor_loads.h"
 #include "controlplane/policy/admission.h"
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/net_address.h"
@@ -183,6 +184,9 @@ class Connections {
   /// started.
   void forget_unmade(std::uint64_t now_ns);
 
+  /// Measures how busy the reactors are, if that is due. Called in each turn of the loop.
+  void measure_reactors(std::uint64_t now_ns);
+
   /// Returns null if connection management is not done by the control plane.
   virtual const AgentStatistics* statistics() const { return nullptr; }
   /// Returns true if an RDMA device is being removed that only the exit of this process can release.
@@ -207,8 +211,10 @@ class Connections {
   virtual void disconnect(Id id, std::uint64_t now_ns) = 0;
   /// Refuses a request that was admitted.
   virtual void refuse_unmade(Id id, std::uint64_t now_ns) = 0;
-  /// Returns the reactor with the fewest connections among those whose bit in `among` is set.
-  std::uint32_t least_loaded(std::uint32_t among) const;
+  /// Chooses the reactor for a new connection: the one among those whose bit in `among` is set that is
+  /// expected to be least busy (ReactorLoads). A full reactor is chosen only if all are. Returns kMaxReactors
+  /// if `among` has none.
+  std::uint32_t place(std::uint32_t among);
   void report_failure(const Known& known);
   /// Calls judge() for connection `id`, and stores the gateway's private data in `known`.
   std::optional<segment::Command> admit(Id id, Known& known, std::uint32_t port,
@@ -222,6 +228,7 @@ class Connections {
   std::vector<std::uint16_t> ports_;  ///< ports with a listener
   std::uint32_t next_command_ = 1;
   KnownConnections known_;
+  ReactorLoads loads_;
 };
 
 /// Connection management for softroce devices by the gateway's own agent, with datagrams in the punt rings

@@ -176,7 +176,7 @@ std::uint32_t KernelConnections::reactors_of(const RdmaCmPeer& peer) const {
 }
 
 void KernelConnections::on_request(Id id, const RdmaCmPeer& peer) {
-  const std::uint32_t reactor = least_loaded(reactors_of(peer));
+  const std::uint32_t reactor = place(reactors_of(peer));
   if (reactor >= context_.block.reactors) {
     const std::string port = peer.device + '/' + std::to_string(peer.device_port);
     context_.reports.refused(peer.attributes.remote, policy::Refusal::NoReactor,

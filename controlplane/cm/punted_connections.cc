@@ -170,7 +170,7 @@ void PuntedConnections::refuse(Id id, RejectReason reason) {
 }
 
 void PuntedConnections::on_request(Id id, const PeerParameters& peer) {
-  Known known{.reactor = least_loaded(~0u), .peer = peer.endpoint.remote, .own = {}};
+  Known known{.reactor = place(~0u), .peer = peer.endpoint.remote, .own = {}};
   policy::Verdict verdict{};
   const auto make = admit(id, known, peer.port, peer.private_data, verdict, now_ns_);
   // A limit may be temporary, so it is reported as lack of resources; draining is reported as the consumer's

@@ -17,6 +17,7 @@
 #include "dataplane/gateway/tcp_upstream/upstreams.h"
 #include "dataplane/process/settings.h"
 #include "dataplane/segment/segment.h"
+#include "dataplane/service/cross_reactor_call.h"
 #include "dataplane/service/memory/filesystem.h"
 #include "dataplane/ulb/nfs3.h"
 #include "pmd/loopback/fabric.h"
@@ -122,6 +123,15 @@ std::uint64_t reverse_bytes(const segment::ConfigBlock& config) {
                                                                      config.copied_segment_bytes()));
 }
 
+/// Returns the memory with which the reactors that do not own the files of the memory exports serve them.
+std::uint64_t cross_reactor_bytes(const segment::ConfigBlock& config) {
+  if (config.reactors < 2 || !serves_memory(config)) return 0;
+  const std::uint64_t blocks = export_bytes(config) / service::memory::kSmallBytes;
+  const std::uint64_t of_each = service::kMaxRemoteCalls * sizeof(service::RemoteCall) +
+                                blocks * service::memory::ReaderPins::kBytesPerBlock;
+  return config.max_files * service::memory::Publication::kBytesPerInode + (config.reactors - 1) * of_each;
+}
+
 Line driver_line(const segment::ConfigBlock& config) {
   if (config.driver == segment::Driver::Loopback)
     return {"loopback wires (resident as connections are made)",
@@ -163,6 +173,7 @@ segment::MemoryTable memory_table(const segment::ConfigBlock& config) {
       {"call slots", slots * (sizeof(rpcrdma::CallSlot) + sizeof(service::CallStorage))},
       {"inodes and directory entries (resident as files are made)",
        config.max_files * (sizeof(service::memory::Inode) + 2 * sizeof(service::memory::Entry))},
+      {"what reactors read of the files of another, and its calls", cross_reactor_bytes(config)},
       driver_line(config),
       {"shared segment", sizeof(segment::ControlPart) + sizeof(segment::DataPart)},
   };

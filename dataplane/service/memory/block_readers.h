@@ -26,6 +26,8 @@ using Block = std::uint32_t;
 /// Pins and confirmations of one reader. Written by the reader's reactor only; read by the owner.
 class ReaderPins {
  public:
+  static constexpr std::size_t kBytesPerBlock = sizeof(std::uint32_t);
+
   /// Makes room for the pins of `blocks` block numbers. Called at setup; throws SetupError.
   explicit ReaderPins(std::size_t blocks) : pins_(blocks) {}
 

@@ -38,6 +38,8 @@ struct PublishedRoot {
 /// Values that readers load. Written by the owner only.
 class Publication {
  public:
+  static constexpr std::size_t kBytesPerInode = 2 * kCacheLine;
+
   /// Called at setup; throws SetupError. `inodes` is the number of inodes, with number zero.
   explicit Publication(std::size_t inodes) : inodes_(inodes), names_(kNameStates) {}
 
@@ -118,7 +120,7 @@ class Publication {
   struct alignas(2 * kCacheLine) PublishedInode {
     SeqLock<FileAttributes> value;
   };
-  static_assert(sizeof(PublishedInode) == 2 * kCacheLine);
+  static_assert(sizeof(PublishedInode) == kBytesPerInode);
 
   LazyArray<PublishedInode> inodes_;
   LazyArray<std::atomic<std::uint32_t>> names_;

@@ -10,6 +10,7 @@
 #include "dataplane/gateway/rdma_server/server_connection.h"
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/segment/segment.h"
+#include "dataplane/service/cross_reactor_call.h"
 #include "dataplane/tcp/record_stream.h"
 
 namespace sluice::process {
@@ -35,6 +36,22 @@ TEST(MemoryTable, what_each_connection_has_is_summed_over_all_reactors) {
   EXPECT_EQ(reserved(config, "reply buffers of call slots"), 2u * 3 * 5 * buffer_stride(8192));
   EXPECT_EQ(reserved(config, "Receives that connections share"), 2u * 7 * 4096);
   EXPECT_EQ(reserved(config, "shared segment"), sizeof(segment::ControlPart) + sizeof(segment::DataPart));
+}
+
+TEST(MemoryTable, reactors_without_the_files_need_memory_for_them) {
+  segment::ConfigBlock config;
+  config.memory_bytes = 64u << 20;
+  config.max_files = 1000;
+  const char* const line = "what reactors read of the files";
+  config.reactors = 1;
+  EXPECT_EQ(reserved(config, line), 0u);
+  config.reactors = 3;
+  const std::uint64_t calls = service::kMaxRemoteCalls * sizeof(service::RemoteCall);
+  EXPECT_EQ(reserved(config, line), 1000u * 128 + 2 * (calls + (64u << 20) / 4096 * 4));
+  config.upstream_count = 1;
+  config.upstreams[0].route_count = 1;
+  config.upstreams[0].routes[0] = {100003, 3};
+  EXPECT_EQ(reserved(config, line), 0u) << "the files are an upstream's";
 }
 
 TEST(MemoryTable, receives_for_replies_and_the_fewest_call_slots_count_too) {

@@ -40,7 +40,7 @@ COMPARISONS = {
     "stages_cost_ratio": Comparison("one_core", "null", "null_unmeasured", "RPC/s", 0.99, processors=1, pairs=2, workers=10),
     "stages_cost_ratio_d1": Comparison("one_core", "single_null", "single_null_unmeasured", "RPC/s", processors=1, pairs=2, workers=10),
     "loopback_null_p99_us": Comparison("loopback", "null_p99_us", "driver_round_trip_us", "us", None, "lower"),
-    "foreign_reactor_getattr_ratio": Comparison("two_reactors", "foreign", "own", "RPC/s", 0.8),
+    "foreign_reactor_getattr_ratio": Comparison("two_reactors", "foreign", "own", "RPC/s", 0.95),
     # Both sides have a client in each reactor's thread.
     **{f"reactors_pair_vs_processes_{call}": Comparison("reactor_pair", f"{call}_pair", f"{call}_processes", "RPC/s", 0.97)
        for call in ("null", "getattr", "read4k", "write4k")},

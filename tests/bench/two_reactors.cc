@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // GETATTR over the loopback driver with two reactors, one of which owns the files. Calls arrive on
-// connections of the owner, or on connections of the other reactor, which passes them to the owner. The owner
-// has its own processor; the other reactor shares a thread with the client, so that neither waits for the
-// other's time slice.
+// connections of the owner, or on connections of the other reactor. The reactor with the connections shares a
+// thread with the client, so that neither waits for the other's time slice. The other one has its own
+// processor and no connections. Both sides thus have the same work on the same processors.
 #include <atomic>
 #include <memory>
 #include <thread>
@@ -21,15 +21,15 @@ constexpr std::uint32_t kDepth = 64;                               ///< per conn
 constexpr std::size_t kReplyBytes = rpc::kMinReplyBytes + 4 + 84;  ///< with status and fattr3 (RFC 1813, 2.5)
 constexpr std::uint64_t kTurnsPerControlPass = 256;
 constexpr std::uint32_t kOwner = 0;
-constexpr std::uint32_t kCaller = 1;
+constexpr std::uint32_t kReader = 1;
 
-/// Two reactors, the owner of the files on its own processor.
+/// Two reactors, one of them on its own processor.
 class TwoReactors {
  public:
-  TwoReactors() : owner_thread_([this] { run_owner(); }) {}
+  explicit TwoReactors(std::uint32_t apart) : thread_([this, apart] { run(apart); }) {}
   ~TwoReactors() {
     stop_ = true;
-    owner_thread_.join();
+    thread_.join();
   }
   TwoReactors(const TwoReactors&) = delete;
   TwoReactors& operator=(const TwoReactors&) = delete;
@@ -37,42 +37,43 @@ class TwoReactors {
   Reactors& reactors() { return reactors_; }
 
  private:
-  void run_owner() {
+  void run(std::uint32_t reactor) {
     pin(kServerCpu);
     for (std::uint64_t turn = 0; !stop_.load(std::memory_order_relaxed); ++turn) {
-      reactors_.poll(kOwner);
-      if (turn % kTurnsPerControlPass == 0) reactors_.control_pass(kOwner);
+      reactors_.poll(reactor);
+      if (turn % kTurnsPerControlPass == 0) reactors_.control_pass(reactor);
     }
   }
 
   Reactors reactors_{{.reactors = 2, .connections = kConnections}};
   std::atomic<bool> stop_{false};
-  std::thread owner_thread_;
+  std::thread thread_;
 };
 
 /// GETATTR calls to one of the two reactors.
+template <std::uint32_t kReactor>
 class Calls {
  public:
-  explicit Calls(std::uint32_t reactor)
+  Calls()
       : client_(
             reactors_.fabric(),
-            {.port = Reactors::port(reactor), .connections = kConnections, .depth = kDepth},
+            {.port = Reactors::port(kReactor), .connections = kConnections, .depth = kDepth},
             [](void* reactors) {
-              static_cast<Reactors*>(reactors)->control_pass(kCaller);
-              static_cast<Reactors*>(reactors)->poll(kCaller);
+              static_cast<Reactors*>(reactors)->control_pass(kReactor);
+              static_cast<Reactors*>(reactors)->poll(kReactor);
             },
             &reactors_) {
     call_.arguments().opaque(reactors_.root());
     calls_ = std::make_unique<ClosedLoop<>>(client_.client(), SameCall(call_.message(), kReplyBytes),
                                             kConnections * kDepth);
-    calls_->warm_up([this] { reactors_.poll(kCaller); });
+    calls_->warm_up([this] { reactors_.poll(kReactor); });
   }
   double per_second(double seconds) {
-    return calls_->rate(seconds, now_ns, [this] { reactors_.poll(kCaller); });
+    return calls_->rate(seconds, now_ns, [this] { reactors_.poll(kReactor); });
   }
 
  private:
-  TwoReactors both_;
+  TwoReactors both_{kReactor == kOwner ? kReader : kOwner};
   Reactors& reactors_ = both_.reactors();
   ClientOfThread client_;
   CallBuilder call_{ulb::kNfsProgram, ulb::kNfs3Version, ulb::kNfs3GetAttr};
@@ -81,13 +82,13 @@ class Calls {
 
 template <std::uint32_t kReactor>
 double getattrs(double seconds) {
-  Calls calls(kReactor);
+  Calls<kReactor> calls;
   pin(kClientCpu);
   return calls.per_second(seconds);
 }
 
 constexpr Side kSides[] = {
-    {"foreign", getattrs<kCaller>},
+    {"foreign", getattrs<kReader>},
     {"own", getattrs<kOwner>},
 };
 

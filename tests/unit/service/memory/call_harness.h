@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -32,7 +33,8 @@ class TestCall final : public Call, private CallHost {
   rpc::CallHeader& header() noexcept { return header_; }
   void set_peer(const PeerAddress& peer) noexcept { own_peer_ = peer; }
   void set_peer_host(const HostName& host) noexcept { own_peer_host_ = host; }
-  bool memory_available = true;  ///< require_results() beyond the slot's buffer
+  bool memory_available = true;         ///< require_results() beyond the slot's buffer
+  std::function<void()> at_completion;  ///< called when the service completes the call; may be empty
   /// Allocates what require_results() provides, otherwise on first use.
   void allocate_large_room() { large_room_.resize(kLargeBytes); }
 
@@ -107,6 +109,7 @@ class TestCall final : public Call, private CallHost {
   HostName own_peer_host_;
 
   void on_complete(Call&, rpc::AcceptStat stat) noexcept override {
+    if (at_completion) at_completion();
     ++completions_;
     denied_ = auth_error_ != rpc::AuthStat::Ok;
     const bool overflow = stat == rpc::AcceptStat::Success && !results_.ok();

@@ -122,6 +122,9 @@ Result Lab::run(Service& service, std::uint32_t program, std::uint32_t procedure
     results = answer.results;
   } else {
     call.start(arguments);
+    call.at_completion = [this] {
+      EXPECT_TRUE(service_->file_system().is_published()) << "a reader could miss what the client is told";
+    };
     EXPECT_EQ(call.execute(service), Execution::Started);
     EXPECT_EQ(call.completions(), 1);
     if (reader_) {  // the iteration of each reactor ends

@@ -61,6 +61,7 @@ void RemoteCall::ask_release() noexcept {
 }
 
 void RemoteCall::ask_again() noexcept {
+  request_.first = false;  // the service may have state by now
   set_results_room_of(*call_);
 }
 

@@ -402,6 +402,49 @@ TEST(CrossReactorCall, every_piece_of_a_sink_crosses) {
   }
 }
 
+/// Waits for something with state, then needs room for results.
+class StatefulService final : public Service {
+ public:
+  const service::Binding& binding() const noexcept override { return binding_; }
+  Execution execute(Call& call) noexcept override {
+    if (!call.has_state()) {
+      ++started;
+      call.state<std::uint32_t>() = 7;
+      waiting_ = &call;
+      return Execution::Started;
+    }
+    call.results().u32(call.state<std::uint32_t>());
+    call.complete(rpc::AcceptStat::Success);
+    return Execution::Started;
+  }
+  void go_on() {
+    if (!waiting_->require_results(512)) waiting_->await_memory();
+  }
+  int started = 0;
+
+ private:
+  service::Binding binding_{};
+  Call* waiting_ = nullptr;
+};
+
+TEST(CrossReactorCall, a_call_that_waits_for_memory_keeps_its_state) {
+  StatefulService service;
+  CrossReactorCall rings({}, 1);
+  RemoteService remote(rings, service);
+  TransportCall call;
+  call.start(1, 1);
+  remote.execute(call);
+  rings.serve();
+  service.go_on();
+  rings.collect();  // the caller has the memory at once
+  rings.serve();
+  EXPECT_EQ(service.started, 1);
+  rings.collect();
+  EXPECT_TRUE(call.done);
+  EXPECT_EQ(call.result(0), 7u);
+  remote.release(call);
+}
+
 TEST(CrossReactorCall, results_that_do_not_fit_have_failed) {
   PlainSite site;
   for (const std::uint32_t words : {16u, 17u}) {

@@ -31,7 +31,7 @@ void put_name(Name& name, const segment::UpstreamConfig& upstream) noexcept {
 
 }  // namespace
 
-ConfigMonitor::ConfigMonitor(segment::Layout& layout, std::vector<ExportUpdate*> exports,
+ConfigMonitor::ConfigMonitor(segment::Layout& layout, const std::vector<ExportUpdate*>& exports,
                              UpstreamChanges& upstreams, SetSlowCall set_slow_call_ns,
                              const segment::ConfigBlock& started)
     : layout_(layout),

@@ -55,8 +55,9 @@ class ConfigMonitor {
 
   /// Applies the parts of `started` that need no restart. `started` is the configuration that the data plane
   /// was built from. The other arguments outlive the watch.
-  ConfigMonitor(segment::Layout& layout, std::vector<ExportUpdate*> exports, UpstreamChanges& upstreams,
-                SetSlowCall set_slow_call_ns, const segment::ConfigBlock& started);
+  ConfigMonitor(segment::Layout& layout, const std::vector<ExportUpdate*>& exports,
+                UpstreamChanges& upstreams, SetSlowCall set_slow_call_ns,
+                const segment::ConfigBlock& started);
 
   /// Applies a newly published configuration. Layout::generation_applied is set when the reactors have
   /// applied it.

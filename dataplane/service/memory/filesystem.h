@@ -204,6 +204,7 @@ class FileSystem {
   std::uint32_t reclaim_at_ = 0;
   Block reclaim_list_ = 0;  ///< map pages still to be reclaimed
   std::uint64_t reclaimable_bytes_ = 0;
+  bool pool_is_short_ = false;  ///< the last ensure_blocks() found no block, within the quota
 };
 
 }  // namespace sluice::service::memory

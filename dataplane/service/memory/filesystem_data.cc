@@ -251,7 +251,10 @@ Block FileSystem::allocate(Inode& inode, bool small) noexcept {
   const std::uint32_t bytes = small ? kSmallBytes : kLargeBytes;
   if (!charge(inode, bytes)) return 0;
   const Block block = take(small);
-  if (block == 0) uncharge(inode, bytes);
+  if (block == 0) {
+    uncharge(inode, bytes);
+    pool_is_short_ = true;
+  }
   return block;
 }
 
@@ -321,14 +324,14 @@ bool FileSystem::grow_small(Inode& inode) noexcept {
   return true;
 }
 
-/// Returns the error for a WRITE that found no block.
+/// Returns the error for a WRITE that found no block. A quota that is used up does not become free by itself.
 Status FileSystem::shortage() const noexcept {
-  const bool soon = blocks_.free_bytes() < kLargeBytes && blocks_.settling_bytes() > 0;
-  return soon ? Status::Jukebox : Status::NoSpc;
+  return pool_is_short_ && blocks_.settling_bytes() > 0 ? Status::Jukebox : Status::NoSpc;
 }
 
 Status FileSystem::ensure_blocks(InodeNumber number, std::uint64_t offset, std::uint32_t bytes) noexcept {
   if (bytes == 0) return Status::Ok;
+  pool_is_short_ = false;
   const Inode& inode = inodes_[number];
   const std::uint64_t end = offset + bytes;
   SLUICE_INVARIANT_DEBUG(end <= kMaxFileBytes && inode.used_bytes % kSmallBytes == 0, file_storage);

@@ -44,10 +44,13 @@ struct ReadContext {
 };
 
 /// Returns true if the access time must be set, by the rule that Linux calls relatime: it is not after the
-/// last change, or it is old. A file that is read often is thus changed rarely.
+/// last change, or it is old. A file that is read often is thus changed rarely. Times in the future, which a
+/// client can set, do not count.
 inline bool needs_access_time(const FileAttributes& file, std::uint64_t now_ns) noexcept {
   constexpr std::uint64_t kMaxAgeNs = 3600 * kNsPerSecond;
-  return file.atime_ns <= larger_of(file.mtime_ns, file.ctime_ns) || now_ns - file.atime_ns > kMaxAgeNs;
+  if (file.atime_ns >= now_ns) return false;
+  const std::uint64_t changed_ns = larger_of(file.mtime_ns, file.ctime_ns);
+  return (file.atime_ns <= changed_ns && changed_ns < now_ns) || now_ns - file.atime_ns > kMaxAgeNs;
 }
 
 /// Returns whether ReadProcedures has the procedure.

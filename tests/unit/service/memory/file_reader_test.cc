@@ -250,6 +250,49 @@ TEST_F(Readers, a_full_pool_can_be_cut_again_and_again) {
   EXPECT_EQ(lab.setattr(files[1], {.size = 5'000}).status, Status::Jukebox) << "the reader has not confirmed";
 }
 
+TEST_F(Readers, a_write_that_finds_only_small_blocks_waits_for_large_ones) {
+  for (int i = 0; i < 40; ++i)
+    ASSERT_TRUE(lab.write(lab.file(root, numbered("small", i)), 0, pattern(1, 1)).ok());
+  for (int i = 0; i < 40; i += 2) ASSERT_TRUE(lab.remove(root, numbered("small", i)).ok());
+  const auto settle = [&] {
+    for (int i = 0; i < 4; ++i) {
+      owner_turns();
+      reader.background(0);
+    }
+  };
+  settle();
+  const Handle big = lab.file(root, "big");
+  std::uint64_t bytes = 0;
+  while (lab.write(big, bytes, pattern(kLargeBytes, 1)).ok()) bytes += kLargeBytes;
+  EXPECT_EQ(lab.write(big, bytes, pattern(kLargeBytes, 1)).status, Status::NoSpc);
+  ASSERT_TRUE(lab.remove(root, "big").ok());
+  ASSERT_GT(fs().blocks().free_bytes(), kLargeBytes) << "in small blocks";
+  const Handle next = lab.file(root, "next");
+  EXPECT_EQ(lab.write(next, 0, pattern(kLargeBytes, 1)).status, Status::Jukebox);
+  settle();
+  EXPECT_TRUE(lab.write(next, 0, pattern(kLargeBytes, 1)).ok());
+}
+
+TEST_F(Readers, a_quota_that_is_used_up_is_no_reason_to_wait) {
+  const Handle f = file("f", pattern(2 * kLargeBytes, 1));
+  std::vector<ExportOptions> less = lab.service().exports();
+  less[0].quota_bytes = kLargeBytes;
+  lab.service().exchange_exports(less);
+  ASSERT_TRUE(lab.setattr(f, {.size = kLargeBytes}).ok());
+  ASSERT_GT(settling(), 0u);
+  EXPECT_EQ(lab.write(lab.file(root, "g"), 0, pattern(1, 1)).status, Status::NoSpc);
+}
+
+TEST_F(Readers, times_in_the_future_do_not_make_every_read_the_owners) {
+  const Handle f = file("f", pattern(10, 1));
+  const std::uint64_t future = lab.getattr(f).attr->mtime + 1'000'000 * memory::kNsPerSecond;
+  ASSERT_TRUE(lab.setattr(f, {.mtime_how = 2, .mtime = future}).ok());
+  EXPECT_EQ(owners([&] { lab.read(f, 0, 10); }), 0);
+  ASSERT_TRUE(lab.setattr(f, {.atime_how = 2, .atime = future}).ok());
+  EXPECT_EQ(owners([&] { lab.read(f, 0, 10); }), 0);
+  EXPECT_EQ(lab.getattr(f).attr->atime, future);
+}
+
 TEST_F(Readers, a_list_of_exports_that_the_owner_has_not_applied_yet_denies_at_once) {
   std::vector<ExportOptions> narrower = lab.service().exports();
   narrower[0].allowed = {{.address = PeerAddress::from_ipv4(198, 51, 100, 0), .bits = 120}};
